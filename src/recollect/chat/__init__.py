@@ -1,0 +1,156 @@
+"""Talking to models: one surface for every provider, the loop that runs tools, budgets, the registry."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from recollect.chat.approval import Approval
+from recollect.chat.assemble import ReplyBuilder
+from recollect.chat.budget import (
+    check_budget,
+    count_tokens_heuristic,
+    estimate_system_tokens,
+    estimate_tools_tokens,
+    format_budget_breakdown,
+)
+from recollect.chat.dispatch import dispatch_chat, dispatch_chat_stream
+from recollect.chat.history import repair_history
+from recollect.chat.loop import (
+    LoopResult,
+    LoopStep,
+    run_loop,
+    run_loop_messages,
+    run_loop_stream,
+    run_loop_stream_messages,
+    stream_loop,
+)
+from recollect.chat.model import BaseModel, ChatRequest, Model
+from recollect.chat.options import ChatOptions
+from recollect.chat.registry import (
+    Provider,
+    ProviderRegistration,
+    builtin_providers,
+    detect_provider,
+    detect_provider_from,
+    open_model,
+    prefix_detector,
+    provider_name,
+    resolve_registration,
+    with_providers,
+)
+from recollect.chat.usage import make_usage
+from recollect.errors import BudgetExceededError, MaxIterationsError, UnknownModelError
+from recollect.types import (
+    ChatReply,
+    ChatUsage,
+    Message,
+    MessagePart,
+    ReplyDelta,
+    StreamStop,
+    TextDelta,
+    ThinkingDelta,
+    ToolUseEnd,
+    ToolUseInputDelta,
+    ToolUseStart,
+    assistant_message,
+    audio_part,
+    file_part,
+    flatten_parts,
+    image_part,
+    message_text,
+    render_part,
+    system_message,
+    text_part,
+    tool_result_message,
+    user_message,
+)
+
+if TYPE_CHECKING:
+    from recollect.chat.providers import (
+        AnthropicModel,
+        CompatibleModel,
+        GeminiModel,
+        OllamaModel,
+        OpenAIModel,
+        OpenRouterModel,
+        XaiModel,
+    )
+
+_ADAPTERS = (
+    *("AnthropicModel", "CompatibleModel", "GeminiModel", "OllamaModel", "OpenAIModel", "OpenRouterModel", "XaiModel"),
+)
+
+__all__ = [
+    "AnthropicModel",
+    "Approval",
+    "BaseModel",
+    "BudgetExceededError",
+    "ChatOptions",
+    "ChatReply",
+    "ChatRequest",
+    "ChatUsage",
+    "CompatibleModel",
+    "GeminiModel",
+    "LoopResult",
+    "LoopStep",
+    "MaxIterationsError",
+    "Message",
+    "MessagePart",
+    "Model",
+    "OllamaModel",
+    "OpenAIModel",
+    "OpenRouterModel",
+    "Provider",
+    "ProviderRegistration",
+    "ReplyBuilder",
+    "ReplyDelta",
+    "StreamStop",
+    "TextDelta",
+    "ThinkingDelta",
+    "ToolUseEnd",
+    "ToolUseInputDelta",
+    "ToolUseStart",
+    "UnknownModelError",
+    "XaiModel",
+    "assistant_message",
+    "audio_part",
+    "builtin_providers",
+    "check_budget",
+    "count_tokens_heuristic",
+    "detect_provider",
+    "detect_provider_from",
+    "dispatch_chat",
+    "dispatch_chat_stream",
+    "estimate_system_tokens",
+    "estimate_tools_tokens",
+    "file_part",
+    "flatten_parts",
+    "format_budget_breakdown",
+    "image_part",
+    "make_usage",
+    "message_text",
+    "open_model",
+    "prefix_detector",
+    "provider_name",
+    "render_part",
+    "repair_history",
+    "resolve_registration",
+    "run_loop",
+    "run_loop_messages",
+    "run_loop_stream",
+    "run_loop_stream_messages",
+    "stream_loop",
+    "system_message",
+    "text_part",
+    "tool_result_message",
+    "user_message",
+    "with_providers",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _ADAPTERS:
+        from recollect.chat import providers
+
+        return getattr(providers, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,334 @@
+"""One model call, by whichever way the options name: an explicit function, a model object, or the registry."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from recollect import events
+from recollect.chat.assemble import ReplyBuilder
+from recollect.chat.model import Model, ToolEntry
+from recollect.chat.options import ChatOptions
+from recollect.chat.output import OutputSpec, with_schema_instructions
+from recollect.chat.registry import resolve_registration
+from recollect.chat.usage import make_usage
+from recollect.errors import ConfigurationError
+from recollect.tools import Tool, as_tool
+from recollect.types import ChatReply, ChatUsage, Message, ReplyDelta, StreamStop, message_text, reply_deltas
+
+OnDelta = Callable[[ReplyDelta], Any]
+
+
+async def dispatch_chat(
+    opts: ChatOptions, messages: Sequence[Message], tools: Sequence[ToolEntry] | None = None
+) -> ChatReply:
+    """One call: `opts.chat_fn` if there is one, else the model object, else the provider registered for the name.
+
+    >>> import asyncio
+    >>> from recollect.types import user_message
+    >>> async def hello(model, messages, system, tools): return "Hello!"
+    >>> asyncio.run(dispatch_chat(ChatOptions(chat_fn=hello), [user_message("Hi")], [])).text
+    'Hello!'
+    """
+    return await Caller(opts).complete(messages, opts.system, _as_tools(tools), call_settings(opts))
+
+
+async def dispatch_chat_stream(
+    opts: ChatOptions,
+    messages: Sequence[Message],
+    tools: Sequence[ToolEntry] | None = None,
+    on_delta: OnDelta | None = None,
+) -> ChatReply:
+    """One streamed call; `on_delta` gets every delta. A provider that cannot stream gives its reply as a few deltas.
+
+    >>> import asyncio
+    >>> from recollect.types import user_message
+    >>> async def hello(model, messages, system, tools): return "Hello!"
+    >>> seen = []
+    >>> reply = asyncio.run(dispatch_chat_stream(ChatOptions(chat_fn=hello), [user_message("Hi")], [], seen.append))
+    >>> seen[0]
+    TextDelta(text='Hello!')
+    """
+    caller = Caller(opts)
+    sink = DeltaSink(opts, on_delta)
+    return await caller.stream_to(messages, opts.system, _as_tools(tools), call_settings(opts), sink)
+
+
+def call_settings(opts: ChatOptions) -> dict[str, Any]:
+    """What goes to the model beside messages, system prompt and tools: only what is set."""
+    settings: dict[str, Any] = dict(opts.config) if opts.config else {}
+    if opts.max_output_tokens is not None:
+        settings["max_output_tokens"] = opts.max_output_tokens
+    if opts.tool_choice is not None:
+        settings["tool_choice"] = opts.tool_choice
+    if opts.output_type is not None:
+        settings["output_schema"] = OutputSpec.of(opts.output_type).schema
+    return settings
+
+
+class DeltaSink:
+    """Where deltas go: the caller's callback, sync or async, and the run's event stream.
+
+    Calling it returns something awaitable, so that stream functions may write `on_delta(d)` or `await on_delta(d)`.
+    What an async callback has not finished by then is awaited by `settle`, in order.
+    """
+
+    __slots__ = ("_label", "_on_delta", "_pending")
+
+    def __init__(self, opts: ChatOptions, on_delta: OnDelta | None) -> None:
+        self._on_delta = on_delta
+        self._label = opts.delta_data_type if opts.emit_stream_deltas else None
+        self._pending: deque[Any] = deque()
+
+    def __call__(self, delta: ReplyDelta) -> DeltaSink:
+        if self._label is not None:
+            events.emit(self._label, delta)
+        if self._on_delta is not None:
+            outcome = self._on_delta(delta)
+            if outcome is not None and inspect.isawaitable(outcome):
+                self._pending.append(outcome)
+        return self
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        if self._pending:
+            yield from self.settle().__await__()
+
+    async def settle(self) -> None:
+        """Wait for what an async callback still has to do."""
+        while self._pending:
+            await self._pending.popleft()
+
+
+class Caller:
+    """The one way options name a model, ready to be called any number of times."""
+
+    __slots__ = ("_complete_fn", "_model", "_name", "_stream_fn")
+
+    def __init__(self, opts: ChatOptions) -> None:
+        self._name = opts.model_name
+        self._model: Model | None = None
+        self._complete_fn = opts.chat_fn
+        self._stream_fn = opts.chat_stream_fn
+        if opts.chat_fn is not None or opts.chat_stream_fn is not None:
+            return
+        if not isinstance(opts.model, str):
+            self._model = opts.model
+            return
+        entry = resolve_registration(opts)
+        self._complete_fn, self._stream_fn = entry.chat_fn, entry.chat_stream_fn
+        if entry.chat_fn is None and entry.chat_stream_fn is None:
+            raise ConfigurationError(
+                f"{entry.display_name} is registered for {self._name!r} but has no chat_fn:"
+                " pass ChatOptions(chat_fn=...), or register it with ProviderRegistration(..., chat_fn=...)."
+            )
+
+    async def complete(
+        self, messages: Sequence[Message], system: str | None, tools: Sequence[Tool], settings: Mapping[str, Any]
+    ) -> ChatReply:
+        """The whole reply."""
+        if self._model is not None:
+            return await self._model.complete(messages, system, tools, **settings)
+        if self._complete_fn is None:
+            return await self._call_stream(messages, system, tools, settings, _ignore)
+        shape = _shape(self._complete_fn, 4)
+        if shape.legacy:
+            return await self._call_legacy(messages, system, tools, settings)
+        system, accepted = shape.fit(system, settings)
+        return _as_reply(await _awaited(self._complete_fn(self._name, messages, system, tools, **accepted)))
+
+    async def stream_to(
+        self,
+        messages: Sequence[Message],
+        system: str | None,
+        tools: Sequence[Tool],
+        settings: Mapping[str, Any],
+        sink: DeltaSink,
+    ) -> ChatReply:
+        """The whole reply, its deltas given to `sink` as they come."""
+        if self._model is None and self._stream_fn is not None:
+            reply = await self._call_stream(messages, system, tools, settings, sink)
+            await sink
+            return reply
+        async for item in self.stream(messages, system, tools, settings):
+            if isinstance(item, ChatReply):
+                return item
+            await sink(item)
+        raise AssertionError("a stream ends in its reply")
+
+    async def stream(
+        self, messages: Sequence[Message], system: str | None, tools: Sequence[Tool], settings: Mapping[str, Any]
+    ) -> AsyncIterator[ReplyDelta | ChatReply]:
+        """The deltas, then the whole reply."""
+        if self._model is not None:
+            builder = ReplyBuilder()
+            deltas = self._model.stream(messages, system, tools, **settings)
+            try:
+                async for delta in deltas:
+                    builder.add(delta)
+                    yield delta
+            finally:
+                close = getattr(deltas, "aclose", None)
+                if close is not None:
+                    await close()
+            yield builder.reply()
+        elif self._stream_fn is not None:
+            async for item in _bridge(lambda sink: self._call_stream(messages, system, tools, settings, sink)):
+                yield item
+        else:
+            reply = await self.complete(messages, system, tools, settings)
+            for delta in reply_deltas(reply):
+                yield delta
+            yield reply
+
+    async def _call_stream(
+        self,
+        messages: Sequence[Message],
+        system: str | None,
+        tools: Sequence[Tool],
+        settings: Mapping[str, Any],
+        sink: Callable[[ReplyDelta], Any],
+    ) -> ChatReply:
+        assert self._stream_fn is not None
+        system, accepted = _shape(self._stream_fn, 5).fit(system, settings)
+        builder = ReplyBuilder()
+
+        def collect(delta: ReplyDelta) -> Any:
+            builder.add(delta)
+            return sink(delta)
+
+        returned = await _awaited(self._stream_fn(self._name, messages, system, tools, collect, **accepted))
+        reply = builder.reply() if returned is None else _as_reply(returned)
+        if not builder.stopped:
+            sink(StreamStop(reply.stop_reason, reply.usage, reply))
+        return reply
+
+    async def _call_legacy(
+        self, messages: Sequence[Message], system: str | None, tools: Sequence[Tool], settings: Mapping[str, Any]
+    ) -> ChatReply:
+        """The older shape `(model, prompt, system) -> str`, enough where no tools are in play."""
+        if tools:
+            raise ConfigurationError(
+                "This chat_fn takes (model, prompt, system) and cannot use tools:"
+                " write it as async chat_fn(model, messages, system, tools) -> ChatReply."
+            )
+        if "output_schema" in settings:
+            system = with_schema_instructions(system, settings["output_schema"])
+        if len(messages) == 1:
+            prompt = message_text(messages[0])
+        else:
+            prompt = "\n\n".join(f"{message.role}: {message_text(message)}" for message in messages)
+        assert self._complete_fn is not None
+        return _as_reply(await _awaited(self._complete_fn(self._name, prompt, system)))
+
+
+async def _bridge(call: Callable[[OnDelta], Any]) -> AsyncIterator[Any]:
+    """Turn a function that calls back into an iterator: deltas as they come, then what the function returned."""
+    waiting: deque[ReplyDelta] = deque()
+    ready = asyncio.Event()
+
+    def receive(delta: ReplyDelta) -> _Done:
+        waiting.append(delta)
+        ready.set()
+        return _DONE
+
+    task = asyncio.ensure_future(call(receive))
+    task.add_done_callback(lambda _: ready.set())
+    try:
+        while True:
+            await ready.wait()
+            ready.clear()
+            while waiting:
+                yield waiting.popleft()
+            if task.done() and not waiting:
+                break
+        yield task.result()
+    finally:
+        if not task.done():
+            task.cancel()
+            await asyncio.wait([task])
+
+
+class _Done:
+    """An awaitable that is already done."""
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        return
+        yield
+
+
+_DONE = _Done()
+
+
+def _ignore(delta: ReplyDelta) -> _Done:
+    return _DONE
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """What a chat function accepts beyond the positional contract."""
+
+    legacy: bool
+    keywords: frozenset[str] | None
+
+    def fit(self, system: str | None, settings: Mapping[str, Any]) -> tuple[str | None, Mapping[str, Any]]:
+        """The settings the function can take; a schema it cannot take goes into the system prompt."""
+        if not settings or self.keywords is None:
+            return system, settings
+        if "output_schema" in settings and "output_schema" not in self.keywords:
+            system = with_schema_instructions(system, settings["output_schema"])
+        return system, {name: value for name, value in settings.items() if name in self.keywords}
+
+
+_shapes: WeakKeyDictionary[Any, _Shape] = WeakKeyDictionary()
+
+
+def _shape(fn: Callable[..., Any], contract: int) -> _Shape:
+    key = getattr(fn, "__func__", fn)
+    try:
+        found = _shapes.get(key)
+    except TypeError:
+        return _inspect(fn, contract)
+    if found is None:
+        found = _inspect(fn, contract)
+        with contextlib.suppress(TypeError):  # some callables cannot be held weakly
+            _shapes[key] = found
+    return found
+
+
+def _inspect(fn: Callable[..., Any], contract: int) -> _Shape:
+    try:
+        parameters = inspect.signature(fn).parameters.values()
+    except (TypeError, ValueError):
+        return _Shape(legacy=False, keywords=frozenset())
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+        return _Shape(legacy=False, keywords=None)
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    takes_any = any(p.kind is p.VAR_POSITIONAL for p in parameters)
+    named = [p.name for p in positional[contract:]] + [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
+    return _Shape(legacy=contract == 4 and len(positional) == 3 and not takes_any, keywords=frozenset(named))
+
+
+async def _awaited(value: Any) -> Any:
+    return await value if inspect.isawaitable(value) else value
+
+
+def _as_reply(value: Any) -> ChatReply:
+    if isinstance(value, ChatReply):
+        if value.usage is not None and not isinstance(value.usage, ChatUsage):
+            return replace(value, usage=make_usage(value.usage))
+        return value
+    if isinstance(value, str):
+        return ChatReply(text=value)
+    raise ConfigurationError(
+        f"A chat function must give a ChatReply or a str, not {type(value).__name__}: return ChatReply(text=...)."
+    )
+
+
+def _as_tools(tools: Sequence[ToolEntry] | None) -> tuple[Tool, ...]:
+    return tuple(map(as_tool, tools)) if tools else ()

@@ -1,0 +1,74 @@
+"""`ChatOptions`: everything the loop needs to know."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from recollect.chat.model import Model, ToolEntry
+from recollect.errors import ConfigurationError
+from recollect.types import Message
+
+if TYPE_CHECKING:
+    from recollect.chat.registry import ProviderRegistration
+
+CountTokens = Callable[[Sequence[Message], str], int]
+
+
+@dataclass(frozen=True, slots=True)
+class ChatOptions:
+    """How to run a conversation with a model.
+
+    `model` is a name that a registered provider recognises, or a model object. `chat_fn` and `chat_stream_fn`
+    are called instead of the provider when given. `tools` are `Tool`s or plain functions.
+
+    Budgets are in tokens: a call whose prompt would pass `max_context_tokens` (or `model_context_window` less the
+    output cap) raises `BudgetExceededError` before anything is sent, and one past `warn_context_pct` of the window
+    logs a warning. `max_output_tokens` goes to the provider.
+
+    `output_type` makes the answer a checked value (`LoopResult.output`); an answer that does not fit is sent back
+    with the error up to `output_retries` times. `on_max_iterations="answer"` gives the model one last call without
+    tools instead of raising. `config` goes to the provider as it is, such as `{"temperature": 0}`.
+
+    >>> ChatOptions(model="claude-sonnet-4-5", system="Be brief.").max_iterations
+    10
+    """
+
+    model: str | Model = ""
+    system: str | None = None
+    tools: Sequence[ToolEntry] | None = None
+    skills: Sequence[Any] | None = None
+    skill_resolver: Any = None
+    skill_context: Mapping[str, Any] | None = None
+    providers: Sequence[ProviderRegistration] | None = None
+    chat_fn: Callable[..., Any] | None = None
+    chat_stream_fn: Callable[..., Any] | None = None
+    max_iterations: int = 10
+    max_context_tokens: int | None = None
+    max_output_tokens: int | None = None
+    warn_context_pct: float | None = None
+    emit_steps: bool = False
+    step_data_type: str = "ai:chat:step"
+    emit_stream_deltas: bool = False
+    delta_data_type: str = "ai:chat:delta"
+    count_tokens_fn: CountTokens | None = None
+    model_context_window: int | None = None
+    tool_choice: str | None = None
+    output_type: Any = None
+    output_retries: int = 2
+    on_max_iterations: Literal["raise", "answer"] = "raise"
+    config: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.max_iterations is None:
+            object.__setattr__(self, "max_iterations", 10)
+        if self.max_iterations < 1:
+            raise ConfigurationError(f"max_iterations must be at least 1, not {self.max_iterations}.")
+        if self.on_max_iterations not in ("raise", "answer"):
+            raise ConfigurationError(f"on_max_iterations is 'raise' or 'answer', not {self.on_max_iterations!r}.")
+
+    @property
+    def model_name(self) -> str:
+        """The model's name, whether `model` is a name or an object."""
+        return self.model if isinstance(self.model, str) else self.model.model

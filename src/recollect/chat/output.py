@@ -1,0 +1,86 @@
+"""Typed answers: a schema for the model, and its text read back into a value."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from recollect.errors import ConfigurationError
+from recollect.tools.schema import explain, without_titles
+from recollect.types.jsontext import dump_json
+
+_FENCED = re.compile(r"\s*```[a-zA-Z]*\s*\n(.*?)\n?\s*```\s*\Z", re.DOTALL)
+
+
+class InvalidOutput(ValueError):
+    """The model's text is not a valid value; the message is written for the model."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputSpec:
+    """A type that an answer must have.
+
+    Providers want an object at the top, so other types travel as `{"result": ...}`.
+    """
+
+    name: str
+    schema: Mapping[str, Any]
+    adapter: Any
+    wrapped: bool
+
+    @classmethod
+    def of(cls, output_type: Any) -> OutputSpec:
+        """The spec of a pydantic model, or of any type pydantic can check."""
+        try:
+            return _spec(output_type)
+        except TypeError:  # unhashable type forms
+            return _make_spec(output_type)
+
+    def parse(self, text: str) -> Any:
+        """The value in the model's text; raises `InvalidOutput`."""
+        from pydantic import ValidationError
+
+        fenced = _FENCED.match(text)
+        body = fenced.group(1) if fenced else text.strip()
+        if not body:
+            raise InvalidOutput("the answer is empty")
+        try:
+            value = self.adapter.validate_json(body)
+        except ValidationError as error:
+            raise InvalidOutput(explain(error)) from None
+        return value.result if self.wrapped else value
+
+
+@functools.lru_cache(maxsize=256)
+def _spec(output_type: Any) -> OutputSpec:
+    return _make_spec(output_type)
+
+
+def _make_spec(output_type: Any) -> OutputSpec:
+    from pydantic import TypeAdapter, create_model
+    from pydantic.errors import PydanticUserError
+
+    name = getattr(output_type, "__name__", str(output_type))
+    try:
+        adapter: Any = TypeAdapter(output_type)
+        schema = without_titles(adapter.json_schema())
+        wrapped = schema.get("type") != "object" and "$ref" not in schema
+        if wrapped:
+            adapter = TypeAdapter(create_model("Answer", result=(output_type, ...)))
+            schema = without_titles(adapter.json_schema())
+    except PydanticUserError as error:
+        raise ConfigurationError(f"output_type={name}: no JSON schema can be made for it: {error}") from error
+    return OutputSpec(name, schema, adapter, wrapped)
+
+
+def schema_instructions(schema: Mapping[str, Any]) -> str:
+    """What to tell a model that cannot be held to a schema by its provider."""
+    return f"Answer with JSON only, no other text, matching this JSON schema:\n{dump_json(schema)}"
+
+
+def with_schema_instructions(system: str | None, schema: Mapping[str, Any]) -> str:
+    """The system prompt with the schema's instructions after it."""
+    return f"{system}\n\n{schema_instructions(schema)}" if system else schema_instructions(schema)

@@ -1,0 +1,97 @@
+"""`AnthropicModel`: Claude through the `anthropic` SDK."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterator
+from typing import Any
+
+from recollect.chat.model import ChatRequest
+from recollect.chat.providers.anthropic.decode import decode, decode_stream
+from recollect.chat.providers.anthropic.encode import encode
+from recollect.chat.providers.base import ProviderModel
+from recollect.chat.providers.failures import (
+    error_fields,
+    sdk_cause,
+    status_failure,
+    status_of,
+    transport_failure,
+    unreadable,
+)
+from recollect.errors import ConfigurationError, MissingExtraError, MissingKeyError, ProviderError
+from recollect.types import ChatReply, ReplyDelta, StreamStop
+
+DEFAULT_MAX_TOKENS = 8_192
+STREAM_ABOVE_TOKENS = 8_192
+"""A plain request for more than this may outlive the connection: it is streamed and collected instead."""
+
+
+class AnthropicModel(ProviderModel):
+    """Claude models.
+
+    The key is `api_key` or ANTHROPIC_API_KEY. `cache=True` marks the tools, the system prompt and the conversation for
+    Anthropic's prompt cache (`cache="1h"`: for an hour); single parts are marked by `meta={"cache_control": ...}`.
+
+    >>> AnthropicModel("claude-sonnet-4-5", backup_models=["claude-haiku-4-5"], config={"temperature": 0})
+    AnthropicModel('claude-sonnet-4-5')
+    """
+
+    provider = "Anthropic"
+
+    def __init__(self, model: str, *, cache: bool | str = False, **kwargs: Any) -> None:
+        super().__init__(model, **kwargs)
+        self.cache = cache
+
+    def _open_client(self, given: Any) -> Any:
+        try:
+            import anthropic
+        except ImportError as error:
+            raise MissingExtraError("anthropic", "anthropic", "AnthropicModel") from error
+        if given is not None:
+            if not inspect.iscoroutinefunction(inspect.unwrap(given.messages.create)):
+                raise ConfigurationError("client= must be an async client, such as anthropic.AsyncAnthropic().")
+            return given.with_options(max_retries=0)
+        client = anthropic.AsyncAnthropic(api_key=self._api_key, base_url=self._base_url, max_retries=0)
+        if not (client.api_key or client.auth_token or getattr(client, "credentials", None)):
+            raise MissingKeyError(self.provider, ["ANTHROPIC_API_KEY"])
+        return client
+
+    def _arguments(self, model: str, request: ChatRequest) -> dict[str, Any]:
+        body, extra = encode(model, request, default_max_tokens=DEFAULT_MAX_TOKENS, cache=self.cache)
+        headers = extra.pop("extra_headers", None)
+        extra.update(extra.pop("extra_body", None) or {})
+        # The SDK's own read timeout must not undercut ours.
+        return {**body, "extra_body": extra or None, "extra_headers": headers, "timeout": self.timeout + 30}
+
+    async def _complete_once(self, model: str, request: ChatRequest) -> ChatReply:
+        arguments = self._arguments(model, request)
+        if arguments["max_tokens"] <= STREAM_ABOVE_TOKENS:
+            return decode(await self.client.messages.create(**arguments), self.provider, model)
+        async for delta in self._stream_once(model, request):
+            if isinstance(delta, StreamStop) and delta.reply is not None:
+                return delta.reply
+        raise ConnectionResetError("the stream ended before the reply was complete")
+
+    async def _stream_once(self, model: str, request: ChatRequest) -> AsyncIterator[ReplyDelta]:
+        stream = await self.client.messages.create(**self._arguments(model, request), stream=True)
+        async with stream:
+            async for delta in decode_stream(stream, self.provider, model):
+                yield delta
+
+    def _provider_error(self, error: Exception, model: str) -> ProviderError | None:
+        import anthropic
+
+        if isinstance(error, anthropic.APIStatusError):
+            message, kind, _ = error_fields(error.body)
+            status = error.status_code if error.status_code >= 400 else status_of(kind, None)
+            return status_failure(
+                *(self.provider, model, status, message or str(error)),
+                headers=error.response.headers,
+                body=error.body,
+                request_id=error.request_id,
+            )
+        if isinstance(error, anthropic.APIConnectionError):
+            return transport_failure(self.provider, model, sdk_cause(error))
+        if isinstance(error, anthropic.APIError):
+            return unreadable(self.provider, model, error)
+        return transport_failure(self.provider, model, error)

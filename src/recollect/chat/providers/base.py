@@ -1,0 +1,242 @@
+"""What every provider's adapter shares: retries, backup models, timeouts, and streams that survive a failure.
+
+An adapter supplies four things: its client, one plain request, one streamed request, and how its SDK's exceptions
+read as `ProviderError`s. Everything that decides whether to try again is here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from recollect.chat.model import BaseModel, ChatRequest, Model
+from recollect.chat.providers.continuation import Continuation
+from recollect.chat.retry import backoff, worth_waiting
+from recollect.errors import (
+    ConfigurationError,
+    ProviderAuthError,
+    ProviderConnectionError,
+    ProviderError,
+    ProviderTimeoutError,
+)
+from recollect.types import ChatReply, ReplyDelta, StreamStop, TextDelta
+
+
+class ProviderModel(BaseModel):
+    """A vendor's model behind its own SDK.
+
+    `client` is the SDK's own async client, for proxies, gateways and clouds. `config` goes into every request as it is.
+    `timeout` is how many seconds to wait for the answer, or for a stream's first and each later chunk. `retries` is how
+    often a failed request is made again (0: never). `backup_models` are tried in order when that did not help; each is
+    a name for the same provider, or a model object of any other.
+    """
+
+    provider = ""
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        api_key: str | None = None,
+        base_url: str | None = None,
+        client: Any = None,
+        backup_models: Sequence[str | Model] = (),
+        config: Mapping[str, Any] | None = None,
+        timeout: float = 60,
+        retries: int = 3,
+    ) -> None:
+        if not model:
+            raise ConfigurationError(f"{type(self).__name__} needs a model's name.")
+        if retries < 0 or timeout <= 0:
+            raise ConfigurationError(f"retries must be 0 or more and timeout above 0, not {retries} and {timeout}.")
+        if client is not None and (api_key is not None or base_url is not None):
+            raise ConfigurationError("Pass either client= or api_key=/base_url=: a client brings its own.")
+        self.model = model
+        self.backup_models = tuple(backup_models)
+        self.config: Mapping[str, Any] = dict(config or {})
+        self.timeout = timeout
+        self.retries = retries
+        self._api_key = api_key
+        self._base_url = base_url
+        self._given_client = client
+        self._client: Any = None
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.model!r})"
+
+    @property
+    def client(self) -> Any:
+        """The SDK's client, opened when first used."""
+        if self._client is None:
+            self._client = self._open_client(self._given_client)
+        return self._client
+
+    async def aclose(self) -> None:
+        """Close the client, unless it was passed in."""
+        client, self._client = self._client, None
+        if client is not None and self._given_client is None:
+            await self._close_client(client)
+
+    async def __aenter__(self) -> ProviderModel:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.aclose()
+
+    # What an adapter supplies.
+
+    def _open_client(self, given: Any) -> Any:
+        raise NotImplementedError
+
+    async def _close_client(self, client: Any) -> None:
+        await client.close()
+
+    async def _complete_once(self, model: str, request: ChatRequest) -> ChatReply:
+        raise NotImplementedError
+
+    def _stream_once(self, model: str, request: ChatRequest) -> AsyncIterator[ReplyDelta]:
+        raise NotImplementedError
+
+    def _provider_error(self, error: Exception, model: str) -> ProviderError | None:
+        """The SDK's exception in our words, or None if it is not the provider's doing."""
+        raise NotImplementedError
+
+    # The rest is the same for all.
+
+    async def _complete(self, request: ChatRequest) -> ChatReply:
+        request = replace(request, config={**self.config, **request.config})
+        failures: list[ProviderError] = []
+        for target in (self.model, *self.backup_models):
+            if not isinstance(target, str):
+                try:
+                    return await _backup_complete(target, request)
+                except ProviderError as error:
+                    failures.append(error)
+                    continue
+            for attempt in range(self.retries + 1):
+                started = time.monotonic()
+                try:
+                    async with asyncio.timeout(self.timeout) as limit:
+                        reply = await self._complete_once(target, request)
+                    return _timed(reply, started)
+                except Exception as error:
+                    failure = self._failure(error, target, limit.expired())
+                    if failure is None:
+                        raise
+                    failures.append(failure)
+                    if not self._again(failure, attempt):
+                        break
+                await asyncio.sleep(backoff(attempt, failures[-1].retry_after))
+        raise _given_up(failures)
+
+    async def _stream(self, request: ChatRequest) -> AsyncIterator[ReplyDelta]:
+        request = replace(request, config={**self.config, **request.config})
+        failures: list[ProviderError] = []
+        said = Continuation()
+        for target in (self.model, *self.backup_models):
+            for attempt in range(self.retries + 1 if isinstance(target, str) else 1):
+                started = time.monotonic()
+                said.begin()
+                if isinstance(target, str):
+                    chunks = self._stream_once(target, said.request(request))
+                else:
+                    chunks = target.stream(**_call(said.request(request)))
+                limit: asyncio.Timeout | None = None
+                try:
+                    while True:
+                        # A backup of another kind keeps its own time.
+                        async with asyncio.timeout(self.timeout if isinstance(target, str) else None) as limit:
+                            delta = await anext(chunks, None)
+                        if delta is None:
+                            raise ProviderConnectionError(
+                                f"{self.provider} ended the stream of {target} before the reply was complete.",
+                                provider=self.provider,
+                                model=str(target),
+                                retryable=True,
+                            )
+                        if isinstance(delta, TextDelta):
+                            delta = said.new_text(delta)
+                            if delta is None:
+                                continue
+                        elif isinstance(delta, StreamStop):
+                            yield said.whole(_timed_stop(delta, started))
+                            return
+                        yield delta
+                except Exception as error:
+                    failure = self._failure(error, str(target), limit is not None and limit.expired())
+                    if failure is None:
+                        raise
+                    failure.partial_text = said.text
+                    failures.append(failure)
+                    if not isinstance(target, str) or not self._again(failure, attempt):
+                        break
+                finally:
+                    await _close(chunks)
+                await asyncio.sleep(backoff(attempt, failures[-1].retry_after))
+        raise _given_up(failures)
+
+    def _failure(self, error: Exception, model: str, timed_out: bool) -> ProviderError | None:
+        if isinstance(error, ProviderError):
+            return error
+        if isinstance(error, TimeoutError) and timed_out:
+            failure: ProviderError | None = ProviderTimeoutError(
+                f"{self.provider} gave no answer for {model} within {self.timeout:g} seconds. Raise timeout=, or try again.",
+                provider=self.provider,
+                model=model,
+                retryable=True,
+            )
+        else:
+            failure = self._provider_error(error, model)
+        if failure is not None:
+            failure.__cause__ = error
+        return failure
+
+    def _again(self, failure: ProviderError, attempt: int) -> bool:
+        """Whether to make the same request once more; a wrong key ends the call at once."""
+        if isinstance(failure, ProviderAuthError) and not any(not isinstance(m, str) for m in self.backup_models):
+            raise failure
+        return failure.retryable and attempt < self.retries and worth_waiting(failure.retry_after)
+
+
+def _call(request: ChatRequest) -> dict[str, Any]:
+    """A request as the arguments of another model's `complete` or `stream`; this provider's config stays behind."""
+    call: dict[str, Any] = {"messages": request.messages, "system": request.system, "tools": request.tools}
+    for name in ("tool_choice", "max_output_tokens", "output_schema"):
+        value = getattr(request, name)
+        if value is not None:
+            call[name] = value
+    return call
+
+
+async def _backup_complete(model: Model, request: ChatRequest) -> ChatReply:
+    return await model.complete(**_call(request))
+
+
+def _given_up(failures: list[ProviderError]) -> ProviderError:
+    last = failures[-1]
+    last.attempts = tuple(failures)
+    if len(failures) > 1:
+        last.add_note(f"{len(failures)} attempts failed; they are in .attempts.")
+    return last
+
+
+def _timed(reply: ChatReply, started: float) -> ChatReply:
+    if reply.usage is None:
+        return reply
+    return replace(reply, usage=replace(reply.usage, latency_ms=round((time.monotonic() - started) * 1000)))
+
+
+def _timed_stop(stop: StreamStop, started: float) -> StreamStop:
+    if stop.reply is None or stop.reply.usage is None:
+        return stop
+    reply = _timed(stop.reply, started)
+    return StreamStop(stop.reason, reply.usage, reply)
+
+
+async def _close(chunks: Any) -> None:
+    close = getattr(chunks, "aclose", None)
+    if close is not None:
+        await close()

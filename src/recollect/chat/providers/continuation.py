@@ -1,0 +1,63 @@
+"""Going on after a stream broke off: the next attempt continues the text, and the caller never sees any of it twice.
+
+The next attempt, by the same model or a backup, is shown what has been said and asked to go on from there. A model
+that starts over all the same is recognised while its text repeats what was said, and that part is held back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from recollect.chat.model import ChatRequest
+from recollect.types import StreamStop, TextDelta, assistant_message, user_message
+
+GO_ON = (
+    "Your last message was cut off by a technical fault after exactly the text above. Continue it from the very next "
+    "character. Do not repeat any of it, do not apologise and do not mention the interruption."
+)
+
+
+class Continuation:
+    """The text a caller has been given so far, over all attempts."""
+
+    def __init__(self) -> None:
+        self._pieces: list[str] = []
+        self._before = ""
+        self._held: str | None = None
+
+    @property
+    def text(self) -> str:
+        """Everything the caller has been given."""
+        return "".join(self._pieces)
+
+    def begin(self) -> None:
+        """A new attempt starts."""
+        self._before = self.text
+        self._held = "" if self._before else None
+
+    def request(self, request: ChatRequest) -> ChatRequest:
+        """The request for this attempt: the original, or one that asks to go on."""
+        if not self._before:
+            return request
+        return replace(request, messages=(*request.messages, assistant_message(self._before), user_message(GO_ON)))
+
+    def new_text(self, delta: TextDelta) -> TextDelta | None:
+        """What of this delta the caller has not seen yet; None while it only repeats what was said."""
+        if self._held is None:
+            self._pieces.append(delta.text)
+            return delta
+        self._held += delta.text
+        if len(self._held) < len(self._before) and self._before.startswith(self._held):
+            return None
+        fresh, self._held = self._held.removeprefix(self._before), None
+        if not fresh:
+            return None
+        self._pieces.append(fresh)
+        return TextDelta(fresh)
+
+    def whole(self, stop: StreamStop) -> StreamStop:
+        """The last delta, with a reply that holds the text of all attempts."""
+        if not self._before or stop.reply is None:
+            return stop
+        # The provider's state belongs to the last attempt's part of the text only, so it does not fit the whole.
+        return StreamStop(stop.reason, stop.usage, replace(stop.reply, text=self.text, meta=None))

@@ -1,0 +1,277 @@
+"""Chat completions, whole or streamed, in our values, with the quirks of the many hosts that speak them."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from typing import Any
+
+from recollect.chat.providers.failures import error_fields, status_failure, status_of
+from recollect.chat.providers.openai.dialect import Dialect
+from recollect.chat.providers.openai.encode import KEY
+from recollect.chat.providers.openai.thinktags import ThinkSplitter, split_thinking
+from recollect.chat.usage import make_usage
+from recollect.types import (
+    ChatReply,
+    ReplyDelta,
+    StreamStop,
+    TextDelta,
+    ThinkingDelta,
+    ToolCall,
+    ToolUseEnd,
+    ToolUseInputDelta,
+    ToolUseStart,
+)
+from recollect.types.jsontext import dump_json, parse_arguments
+
+STOP_REASONS = {
+    "stop": "end_turn",
+    "length": "max_tokens",
+    "tool_calls": "tool_use",
+    "function_call": "tool_use",
+    "content_filter": "refusal",
+}
+
+
+def decode(completion: Any, provider: str, model: str, dialect: Dialect) -> ChatReply:
+    """A whole completion."""
+    body = as_dict(completion)
+    if body.get("error"):
+        raise _error(body, provider, model)
+    choice = next(iter(body.get("choices") or ()), None) or {}
+    if choice.get("error") or choice.get("finish_reason") == "error":
+        raise _error(choice, provider, model)
+    message = choice.get("message") or {}
+    text, thought = _content(message.get("content"), dialect)
+    calls = [_whole_call(call) for call in message.get("tool_calls") or ()]
+    if message.get("function_call"):
+        calls.append(_whole_call({"function": message["function_call"]}))
+    refusal = message.get("refusal")
+    reason = _stop_reason(choice.get("finish_reason"), bool(calls))
+    if refusal and not text:
+        text, reason = refusal, "refusal"
+    return ChatReply(
+        text=text,
+        tool_calls=tuple(calls),
+        stop_reason=reason,
+        usage=_usage(body, provider, body.get("model") or model),
+        raw=completion,
+        thinking=(_reasoning(message) or "") + thought,
+        meta=_meta(message.get("reasoning_details"), dialect),
+    )
+
+
+async def decode_stream(
+    chunks: AsyncIterator[Any], provider: str, model: str, dialect: Dialect, is_complete: Callable[[], bool]
+) -> AsyncIterator[ReplyDelta]:
+    """A stream's chunks as deltas. Ends without a `StreamStop` if the stream broke off.
+
+    Some hosts never say why they stop, so a stream counts as complete when it gave a reason, usage, or `is_complete`.
+    """
+    text: list[str] = []
+    thinking: list[str] = []
+    calls = _Calls()
+    splitter = ThinkSplitter(dialect.think_tags)
+    details: list[Any] = []
+    refusal = False
+    finish: str | None = None
+    usage: Mapping[str, Any] | None = None
+    seen_model = model
+    async for chunk in chunks:
+        seen_model = getattr(chunk, "model", None) or seen_model
+        usage = _chunk_usage(chunk) or usage
+        for choice in getattr(chunk, "choices", None) or ():
+            finish = getattr(choice, "finish_reason", None) or finish
+            if finish == "error":
+                raise _error(as_dict(choice), provider, model)
+            delta = getattr(choice, "delta", None)
+            if delta is None:
+                continue
+            reasoning = getattr(delta, "reasoning_content", None) or getattr(delta, "reasoning", None)
+            if reasoning and isinstance(reasoning, str):
+                thinking.append(reasoning)
+                yield ThinkingDelta(reasoning)
+            details.extend(getattr(delta, "reasoning_details", None) or ())
+            content: Any = getattr(delta, "content", None)
+            if content:
+                for piece in _pieces(content, splitter):
+                    (text if isinstance(piece, TextDelta) else thinking).append(piece.text)
+                    yield piece
+            refused = getattr(delta, "refusal", None)
+            if refused:
+                refusal = True
+                text.append(refused)
+                yield TextDelta(refused)
+            for call in getattr(delta, "tool_calls", None) or ():
+                for event in calls.add(call):
+                    yield event
+    for piece in splitter.finish():
+        (text if isinstance(piece, TextDelta) else thinking).append(piece.text)
+        yield piece
+    for event in calls.finish():
+        yield event
+    if finish is None and usage is None and not is_complete():
+        return
+    made = calls.calls()
+    reason = "refusal" if refusal else _stop_reason(finish, bool(made))
+    reply = ChatReply(
+        text="".join(text),
+        tool_calls=made,
+        stop_reason=reason,
+        usage=make_usage(usage, provider, seen_model) if usage else None,
+        raw={"model": seen_model, "finish_reason": finish, "usage": usage},
+        thinking="".join(thinking),
+        meta=_meta(details, dialect),
+    )
+    yield StreamStop(reply.stop_reason, reply.usage, reply)
+
+
+class _Calls:
+    """Tool calls put together from pieces that hosts number and name as they like."""
+
+    def __init__(self) -> None:
+        self._open: dict[Any, dict[str, Any]] = {}
+        self._all: list[dict[str, Any]] = []
+
+    def add(self, piece: Any) -> Iterator[ReplyDelta]:
+        function = getattr(piece, "function", None)
+        name = getattr(function, "name", None) or ""
+        given_id = getattr(piece, "id", None) or ""
+        arguments = _arguments_text(getattr(function, "arguments", None))
+        index = getattr(piece, "index", None)
+        call = self._open.get(index)
+        # Some hosts give every call the same index, or none: a new id with a name is a new call.
+        if call is None or (name and call["started"] and given_id and given_id != call["given_id"]):
+            call = {"id": given_id or _make_id(), "given_id": given_id, "name": "", "pieces": [], "started": False}
+            call["kept"] = _kept(piece)
+            self._open[index] = call
+            self._all.append(call)
+        if name and not call["started"]:
+            call["name"] = name
+        if call["name"] and not call["started"]:
+            call["started"] = True
+            yield ToolUseStart(call["id"], call["name"])
+            arguments = "".join(call["pieces"]) + arguments
+            call["pieces"] = []
+        if arguments:
+            call["pieces"].append(arguments)
+            if call["started"]:
+                yield ToolUseInputDelta(call["id"], arguments)
+
+    def finish(self) -> Iterator[ReplyDelta]:
+        for call in self._all:
+            if call["started"]:
+                yield ToolUseEnd(call["id"])
+
+    def calls(self) -> tuple[ToolCall, ...]:
+        made = []
+        for call in self._all:
+            if call["name"]:
+                value, invalid = parse_arguments("".join(call["pieces"]))
+                made.append(ToolCall(call["id"], call["name"], value, invalid, call["kept"]))
+        return tuple(made)
+
+
+def as_dict(value: Any) -> dict[str, Any]:
+    """An SDK object as the JSON it came from."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    dumped: dict[str, Any] = value.model_dump(mode="json", exclude_unset=True, warnings=False)
+    return dumped
+
+
+def _whole_call(call: Mapping[str, Any]) -> ToolCall:
+    function = call.get("function") or {}
+    value, invalid = parse_arguments(_arguments_text(function.get("arguments")))
+    kept = {name: item for name, item in call.items() if name not in ("id", "type", "function", "index")}
+    return ToolCall(
+        call.get("id") or _make_id(), function.get("name") or "", value, invalid, {KEY: kept} if kept else None
+    )
+
+
+def _kept(piece: Any) -> Mapping[str, Any] | None:
+    extra = getattr(piece, "model_extra", None)
+    return {KEY: dict(extra)} if extra else None
+
+
+def _arguments_text(arguments: Any) -> str:
+    if arguments is None or isinstance(arguments, str):
+        return arguments or ""
+    return dump_json(arguments)
+
+
+def _content(content: Any, dialect: Dialect) -> tuple[str, str]:
+    if content is None:
+        return "", ""
+    if isinstance(content, str):
+        return split_thinking(content, dialect.think_tags)
+    text: list[str] = []
+    thinking: list[str] = []
+    for part in content:
+        (thinking if _is_thinking(part) else text).append(_part_text(part))
+    return "".join(text), "".join(thinking)
+
+
+def _pieces(content: Any, splitter: ThinkSplitter) -> Iterator[TextDelta | ThinkingDelta]:
+    if isinstance(content, str):
+        yield from splitter.feed(content)
+        return
+    for part in content:
+        piece = _part_text(part)
+        if piece:
+            yield ThinkingDelta(piece) if _is_thinking(part) else TextDelta(piece)
+
+
+def _is_thinking(part: Any) -> bool:
+    return isinstance(part, Mapping) and part.get("type") == "thinking"
+
+
+def _part_text(part: Any) -> str:
+    if isinstance(part, str):
+        return part
+    if not isinstance(part, Mapping):
+        part = as_dict(part) if hasattr(part, "model_dump") else {}
+    inner = part.get("text") or part.get("thinking") or ""
+    return inner if isinstance(inner, str) else "".join(map(_part_text, inner))
+
+
+def _reasoning(message: Mapping[str, Any]) -> str | None:
+    for name in ("reasoning_content", "reasoning"):
+        value = message.get(name)
+        if value and isinstance(value, str):
+            return value
+    return None
+
+
+def _stop_reason(finish: str | None, has_calls: bool) -> str:
+    if has_calls and finish in (None, "", "stop", "tool_calls", "function_call"):
+        return "tool_use"
+    if not finish:
+        return "end_turn"
+    return STOP_REASONS.get(finish, finish)
+
+
+def _usage(body: Mapping[str, Any], provider: str, model: str) -> Any:
+    usage = body.get("usage") or (body.get("x_groq") or {}).get("usage")
+    return make_usage(usage, provider, model) if usage else None
+
+
+def _chunk_usage(chunk: Any) -> Mapping[str, Any] | None:
+    usage = getattr(chunk, "usage", None)
+    if usage is None:
+        groq = getattr(chunk, "x_groq", None)
+        usage = groq.get("usage") if isinstance(groq, Mapping) else getattr(groq, "usage", None)
+    return as_dict(usage) if usage else None
+
+
+def _meta(details: Any, dialect: Dialect) -> Mapping[str, Any] | None:
+    return {KEY: {"reasoning_details": list(details)}} if details and dialect.reasoning_details else None
+
+
+def _error(body: Mapping[str, Any], provider: str, model: str) -> Exception:
+    message, kind, code = error_fields(body)
+    return status_failure(provider, model, status_of(kind, code), message or "it reported an error", body=dict(body))
+
+
+def _make_id() -> str:
+    return f"call_{uuid.uuid4().hex[:24]}"

@@ -1,0 +1,137 @@
+"""Our requests in the words of OpenAI's chat completions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from recollect.chat.model import ChatRequest
+from recollect.chat.output import with_schema_instructions
+from recollect.chat.providers.media import as_data_url, decoded_text, is_text
+from recollect.chat.providers.openai.dialect import Dialect
+from recollect.tools import Tool
+from recollect.types import Message, MessagePart, ToolCall, message_text, render_part
+from recollect.types.jsontext import dump_json
+
+KEY = "openai"
+_AUDIO_FORMATS = {"audio/mpeg": "mp3", "audio/x-wav": "wav", "audio/wave": "wav"}
+
+
+def encode(model: str, request: ChatRequest, dialect: Dialect) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The arguments of `chat.completions.create`, and what else goes into the body as it is."""
+    extra = dict(request.config)
+    system = request.system
+    if request.output_schema is not None and not dialect.json_schema:
+        system = with_schema_instructions(system, request.output_schema)
+    messages = [{"role": "system", "content": system}] if system else []
+    messages.extend(_message(message, dialect) for message in request.messages)
+    body: dict[str, Any] = {"model": model, "messages": messages}
+    if request.max_output_tokens is not None:
+        body[dialect.max_tokens_field] = request.max_output_tokens
+    if request.tools:
+        body["tools"] = [_tool(tool) for tool in request.tools]
+        if request.tool_choice is not None:
+            body["tool_choice"] = _tool_choice(request.tool_choice)
+    if request.output_schema is not None and dialect.json_schema:
+        schema, strict = strict_schema(request.output_schema)
+        body["response_format"] = {
+            "type": "json_schema",
+            "json_schema": {"name": "answer", "schema": schema, "strict": strict},
+        }
+    return body, extra
+
+
+def _message(message: Message, dialect: Dialect) -> dict[str, Any]:
+    if message.role == "assistant":
+        return _assistant(message, dialect)
+    if message.role == "tool":
+        return {"role": "tool", "tool_call_id": message.tool_call_id or "", "content": message_text(message)}
+    if message.role == "system" or not message.parts:
+        return {"role": message.role, "content": message_text(message)}
+    return {"role": message.role, "content": [_part(part, dialect) for part in message.parts]}
+
+
+def _assistant(message: Message, dialect: Dialect) -> dict[str, Any]:
+    text = message_text(message)
+    encoded: dict[str, Any] = {"role": "assistant", "content": text or (None if message.tool_calls else "")}
+    if message.tool_calls:
+        encoded["tool_calls"] = [_call(call) for call in message.tool_calls]
+    details = ((message.meta or {}).get(KEY) or {}).get("reasoning_details")
+    if details and dialect.reasoning_details:
+        encoded["reasoning_details"] = details
+    return encoded
+
+
+def _call(call: ToolCall) -> dict[str, Any]:
+    # Fields a host added to the call (Gemini's signatures travel so) go back with it.
+    kept = (call.meta or {}).get(KEY) or {}
+    return {
+        **kept,
+        "id": call.id,
+        "type": "function",
+        "function": {"name": call.name, "arguments": dump_json(call.input)},
+    }
+
+
+def _part(part: MessagePart, dialect: Dialect) -> dict[str, Any]:
+    encoded = _media(part)
+    if encoded is None:
+        encoded = {"type": "text", "text": render_part(part)}
+    if dialect.cache_control and part.meta and "cache_control" in part.meta:
+        encoded["cache_control"] = part.meta["cache_control"]
+    return encoded
+
+
+def _media(part: MessagePart) -> dict[str, Any] | None:
+    """An image, audio or file part, or None for what the API does not take."""
+    if part.kind == "image" and (part.url or part.data):
+        image = {"url": as_data_url(part, "image/png") if part.data else part.url}
+        if part.meta and "detail" in part.meta:
+            image["detail"] = part.meta["detail"]
+        return {"type": "image_url", "image_url": image}
+    if part.kind == "audio" and part.data:
+        format = _AUDIO_FORMATS.get(part.mime or "", (part.mime or "audio/wav").partition("/")[2])
+        return {"type": "input_audio", "input_audio": {"data": part.data, "format": format}}
+    if part.kind == "file" and part.data:
+        if is_text(part.mime):
+            title = f"{part.name}:\n" if part.name else ""
+            return {"type": "text", "text": title + decoded_text(part.data)}
+        file = {"filename": part.name or "file", "file_data": as_data_url(part, "application/octet-stream")}
+        return {"type": "file", "file": file}
+    return None
+
+
+def _tool(tool: Tool) -> dict[str, Any]:
+    return {
+        "type": "function",
+        "function": {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)},
+    }
+
+
+def _tool_choice(choice: str) -> Any:
+    if choice == "any":
+        return "required"
+    return choice if choice in ("auto", "none", "required") else {"type": "function", "function": {"name": choice}}
+
+
+def strict_schema(schema: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
+    """The schema with objects closed, and whether strict mode takes it: every property required, everywhere."""
+    strict = True
+
+    def close(node: Any) -> Any:
+        nonlocal strict
+        if isinstance(node, Sequence) and not isinstance(node, str):
+            return [close(item) for item in node]
+        if not isinstance(node, Mapping):
+            return node
+        closed = {name: close(value) for name, value in node.items() if name != "properties"}
+        if "properties" in node:
+            closed["properties"] = {name: close(value) for name, value in node["properties"].items()}
+            closed.setdefault("additionalProperties", False)
+            strict &= set(node.get("required", ())) == set(node["properties"])
+        elif node.get("type") == "object":
+            strict = False
+        strict &= closed.get("additionalProperties", False) is False and "default" not in node
+        return closed
+
+    return close(schema), strict

@@ -1,0 +1,206 @@
+"""`OpenAIModel` and its kin: everything that speaks OpenAI's chat API, through the `openai` SDK."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any
+
+from recollect.chat.model import ChatRequest
+from recollect.chat.providers.base import ProviderModel
+from recollect.chat.providers.failures import (
+    error_fields,
+    sdk_cause,
+    status_failure,
+    status_of,
+    transport_failure,
+    unreadable,
+)
+from recollect.chat.providers.openai.decode import decode, decode_stream
+from recollect.chat.providers.openai.dialect import COMPATIBLE, OPENAI, OPENROUTER, Dialect
+from recollect.chat.providers.openai.encode import encode
+from recollect.errors import ConfigurationError, MissingExtraError, MissingKeyError, ProviderError
+from recollect.types import ChatReply, ReplyDelta
+
+
+class OpenAIModel(ProviderModel):
+    """OpenAI's models. The key is `api_key` or OPENAI_API_KEY.
+
+    >>> OpenAIModel("gpt-5", config={"reasoning_effort": "low"}, timeout=30)
+    OpenAIModel('gpt-5')
+    """
+
+    provider = "OpenAI"
+    dialect: Dialect = OPENAI
+    key_variables: tuple[str, ...] = ("OPENAI_API_KEY",)
+    default_base_url: str | None = None
+    headers: Mapping[str, str] | None = None
+
+    def _key(self) -> str:
+        key = self._api_key or next(filter(None, map(os.environ.get, self.key_variables)), None)
+        if not key:
+            raise MissingKeyError(self.provider, self.key_variables)
+        return key
+
+    def _open_client(self, given: Any) -> Any:
+        try:
+            import openai
+        except ImportError as error:
+            raise MissingExtraError("openai", "openai", type(self).__name__) from error
+        if given is not None:
+            if not inspect.iscoroutinefunction(inspect.unwrap(given.chat.completions.create)):
+                raise ConfigurationError("client= must be an async client, such as openai.AsyncOpenAI().")
+            return given.with_options(max_retries=0)
+        return openai.AsyncOpenAI(
+            api_key=self._key(),
+            base_url=self._base_url or self.default_base_url,
+            default_headers=self.headers,
+            max_retries=0,
+        )
+
+    def _arguments(self, model: str, request: ChatRequest) -> dict[str, Any]:
+        body, extra = encode(model, request, self.dialect)
+        headers = extra.pop("extra_headers", None)
+        extra.update(extra.pop("extra_body", None) or {})
+        # The SDK's own read timeout must not undercut ours.
+        return {**body, "extra_body": extra or None, "extra_headers": headers, "timeout": self.timeout + 30}
+
+    async def _complete_once(self, model: str, request: ChatRequest) -> ChatReply:
+        completion = await self.client.chat.completions.create(**self._arguments(model, request))
+        if not hasattr(completion, "model_dump"):
+            raise unreadable(self.provider, model, f"{completion!r:.200}")
+        return decode(completion, self.provider, model, self.dialect)
+
+    async def _stream_once(self, model: str, request: ChatRequest) -> AsyncIterator[ReplyDelta]:
+        arguments = self._arguments(model, request)
+        if self.dialect.stream_usage:
+            arguments["stream_options"] = {"include_usage": True}
+        stream = await self.client.chat.completions.create(**arguments, stream=True)
+        is_complete = _watch_end(stream.response)
+        async with stream:
+            async for delta in decode_stream(stream, self.provider, model, self.dialect, is_complete):
+                yield delta
+
+    def _provider_error(self, error: Exception, model: str) -> ProviderError | None:
+        import openai
+
+        if isinstance(error, openai.APIStatusError):
+            message, kind, code = error_fields(error.body)
+            status = error.status_code if error.status_code >= 400 else status_of(kind, code)
+            return status_failure(
+                *(self.provider, model, status, message or str(error)),
+                headers=error.response.headers,
+                body=error.body,
+                request_id=error.request_id,
+            )
+        if isinstance(error, openai.APIConnectionError):
+            return transport_failure(self.provider, model, sdk_cause(error))
+        if isinstance(error, openai.APIResponseValidationError):
+            return unreadable(self.provider, model, error)
+        if isinstance(error, openai.APIError):  # an error inside a stream that began well
+            message, kind, code = error_fields(error.body)
+            return status_failure(self.provider, model, status_of(kind, code), message or str(error), body=error.body)
+        return transport_failure(self.provider, model, error)
+
+
+class OpenRouterModel(OpenAIModel):
+    """Any model by way of OpenRouter, named `vendor/model`. The key is `api_key` or OPENROUTER_API_KEY.
+
+    `site_url` and `site_name` say who is calling, for OpenRouter's rankings.
+
+    >>> OpenRouterModel("anthropic/claude-sonnet-4-5", site_name="My app")
+    OpenRouterModel('anthropic/claude-sonnet-4-5')
+    """
+
+    provider = "OpenRouter"
+    dialect = OPENROUTER
+    key_variables = ("OPENROUTER_API_KEY",)
+    default_base_url = "https://openrouter.ai/api/v1"
+
+    def __init__(self, model: str, *, site_url: str | None = None, site_name: str | None = None, **kwargs: Any) -> None:
+        super().__init__(model, **kwargs)
+        named = {"HTTP-Referer": site_url, "X-Title": site_name}
+        self.headers = {name: value for name, value in named.items() if value}
+
+
+class CompatibleModel(OpenAIModel):
+    """A model on any server that speaks OpenAI's chat API: vLLM, LM Studio, llama.cpp, a gateway.
+
+    `provider` is the name used in errors and usage. `json_schema=False` is for servers that cannot hold a model to a
+    schema, `stream_usage=False` for those that refuse `stream_options`.
+
+    >>> CompatibleModel("qwen3", base_url="http://127.0.0.1:8000/v1")
+    CompatibleModel('qwen3')
+    """
+
+    provider = "compatible server"
+    dialect = COMPATIBLE
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        base_url: str | None = None,
+        provider: str | None = None,
+        json_schema: bool = True,
+        stream_usage: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(model, base_url=base_url, **kwargs)
+        if base_url is None and self.default_base_url is None and self._given_client is None:
+            raise ConfigurationError("CompatibleModel needs base_url=, such as 'http://127.0.0.1:8000/v1'.")
+        if provider is not None:
+            self.provider = provider
+        self.dialect = Dialect(json_schema=json_schema, stream_usage=stream_usage)
+
+    def _key(self) -> str:
+        return self._api_key or "not-needed"  # the SDK insists on one; most such servers do not
+
+
+class XaiModel(OpenAIModel):
+    """xAI's Grok models. The key is `api_key` or XAI_API_KEY.
+
+    >>> XaiModel("grok-4")
+    XaiModel('grok-4')
+    """
+
+    provider = "xAI"
+    dialect = COMPATIBLE
+    key_variables = ("XAI_API_KEY",)
+    default_base_url = "https://api.x.ai/v1"
+
+
+class OllamaModel(CompatibleModel):
+    """A model of an Ollama server: OLLAMA_HOST, or this machine's.
+
+    >>> OllamaModel("llama3.3").provider
+    'Ollama'
+    """
+
+    provider = "Ollama"
+    default_base_url = "http://127.0.0.1:11434/v1"
+
+    def __init__(self, model: str, **kwargs: Any) -> None:
+        host = os.environ.get("OLLAMA_HOST")
+        if host and kwargs.get("base_url") is None and kwargs.get("client") is None:
+            kwargs["base_url"] = f"{host if '://' in host else f'http://{host}'}".rstrip("/") + "/v1"
+        super().__init__(model, **kwargs)
+
+
+def _watch_end(response: Any) -> Callable[[], bool]:
+    """Whether a stream was read up to its `[DONE]`, which the SDK swallows.
+
+    Without it, a connection closed half-way cannot be told from a host that never says why it stops.
+    """
+    read = response.aiter_bytes
+    tail = b""
+
+    async def watched(*args: Any, **kwargs: Any) -> AsyncIterator[bytes]:
+        nonlocal tail
+        async for chunk in read(*args, **kwargs):
+            tail = (tail + chunk)[-64:]
+            yield chunk
+
+    response.aiter_bytes = watched
+    return lambda: b"[DONE]" in tail

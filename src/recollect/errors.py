@@ -1,0 +1,185 @@
+"""Every error Recollect raises on purpose.
+
+    RecollectError
+    ├── ConfigurationError            something is set up wrong; the message says what to change
+    │   ├── UnknownModelError         no provider knows the model's name
+    │   ├── MissingKeyError           no API key was given or found in the environment
+    │   └── MissingExtraError         an optional package is not installed
+    ├── ToolError
+    │   └── ToolSchemaError           no JSON schema can be made for a tool's function
+    └── ChatError
+        ├── BudgetExceededError       the request would not fit the token budget
+        ├── MaxIterationsError        the loop's cap was reached; carries the messages so far
+        ├── OutputValidationError     the answer never matched `output_type`
+        └── ProviderError             a model provider failed
+            ├── ProviderAuthError         401, 403
+            ├── ProviderRequestError      the provider refused the request (400, 404, 413, 422)
+            ├── ProviderRateLimitError    429
+            ├── ProviderOverloadedError   5xx, 529, overloaded
+            ├── ProviderTimeoutError      no answer, or no next chunk, in time
+            ├── ProviderConnectionError   could not connect, or the stream was cut off
+            └── ProviderResponseError     the answer could not be read
+
+A tool that fails is not in this tree: its failure goes back to the model as an error result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from recollect.types import ChatUsage, Message
+
+
+class RecollectError(Exception):
+    """Base of every error Recollect raises on purpose."""
+
+
+class ConfigurationError(RecollectError):
+    """Something is set up wrong; the message says what to change."""
+
+
+class UnknownModelError(ConfigurationError):
+    """No registered provider recognises the model's name."""
+
+    def __init__(self, model: str, known: Sequence[str] = (), note: str = "") -> None:
+        self.model = model
+        self.known = tuple(known)
+        text = f"No provider is registered for model {model!r}."
+        if known:
+            text += f" Known: {', '.join(known)}."
+        text += (
+            " Use a name one of these recognises, pass a model object such as CompatibleModel(...),"
+            " or add a ProviderRegistration through ChatOptions(providers=with_providers([...]))."
+        )
+        super().__init__(f"{text} {note}" if note else text)
+
+
+class MissingKeyError(ConfigurationError):
+    """No API key was passed and none is in the environment."""
+
+    def __init__(self, provider: str, variables: Sequence[str], argument: str = "api_key") -> None:
+        self.provider = provider
+        self.variables = tuple(variables)
+        names = " or ".join(variables)
+        super().__init__(f"{provider} needs an API key: set {names} in the environment, or pass {argument}=... .")
+
+
+class MissingExtraError(ConfigurationError):
+    """A package that belongs to an optional extra is not installed."""
+
+    def __init__(self, package: str, extra: str, purpose: str) -> None:
+        self.package = package
+        self.extra = extra
+        super().__init__(f"{purpose} needs the package {package!r}: pip install 'recollect[{extra}]'.")
+
+
+class ToolError(RecollectError):
+    """A tool is defined wrongly."""
+
+
+class ToolSchemaError(ToolError):
+    """No JSON schema can be made from a function's signature."""
+
+
+class ChatError(RecollectError):
+    """A model call or the loop around it could not go on."""
+
+
+class BudgetExceededError(ChatError):
+    """The request is larger than the token budget allows; nothing was sent."""
+
+    def __init__(self, breakdown: Mapping[str, int], total: int, limit: int) -> None:
+        self.breakdown = dict(breakdown)
+        self.total = total
+        self.limit = limit
+        parts = ", ".join(f"{name} {count}" for name, count in self.breakdown.items())
+        super().__init__(
+            f"The request needs about {total} tokens, over the limit of {limit} ({parts})."
+            " Shorten the history or the tools, or raise max_context_tokens."
+        )
+
+
+class MaxIterationsError(ChatError):
+    """The model still wanted tools when `max_iterations` model calls had been made."""
+
+    def __init__(self, max_iterations: int, messages: Sequence[Message], usage: ChatUsage | None = None) -> None:
+        self.max_iterations = max_iterations
+        self.messages = tuple(messages)
+        self.usage = usage
+        super().__init__(
+            f"The model still called tools after {max_iterations} iterations."
+            " Raise max_iterations, or set on_max_iterations='answer' for one last call without tools."
+            " The messages so far are in .messages."
+        )
+
+
+class OutputValidationError(ChatError):
+    """The model's answer did not match `output_type`, even after it was told why."""
+
+    def __init__(self, expected: str, problem: str, text: str, messages: Sequence[Message]) -> None:
+        self.problem = problem
+        self.text = text
+        self.messages = tuple(messages)
+        super().__init__(f"The model's answer is not a valid {expected}: {problem}. Its text is in .text.")
+
+
+class ProviderError(ChatError):
+    """A provider failed.
+
+    `retryable` says whether the same request may work later, `retry_after` when the provider
+    said so itself (seconds), `partial_text` what had been streamed before it failed, and
+    `attempts` every failure of the call, retries and backup models included.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        provider: str = "",
+        model: str = "",
+        status: int | None = None,
+        retryable: bool = False,
+        retry_after: float | None = None,
+        request_id: str | None = None,
+        body: Any = None,
+    ) -> None:
+        super().__init__(message)
+        self.provider = provider
+        self.model = model
+        self.status = status
+        self.retryable = retryable
+        self.retry_after = retry_after
+        self.request_id = request_id
+        self.body = body
+        self.partial_text = ""
+        self.attempts: tuple[ProviderError, ...] = ()
+
+
+class ProviderAuthError(ProviderError):
+    """The key is wrong or not allowed to do this."""
+
+
+class ProviderRequestError(ProviderError):
+    """The provider refused the request itself; sending it again will not help."""
+
+
+class ProviderRateLimitError(ProviderError):
+    """Too many requests or tokens."""
+
+
+class ProviderOverloadedError(ProviderError):
+    """The provider is overloaded or failing inside."""
+
+
+class ProviderTimeoutError(ProviderError):
+    """No answer, or no next chunk of it, within the timeout."""
+
+
+class ProviderConnectionError(ProviderError):
+    """The connection could not be made, or broke before the answer was complete."""
+
+
+class ProviderResponseError(ProviderError):
+    """The provider answered with something that cannot be read."""

@@ -1,0 +1,6 @@
+"""For tests, ours and yours: models that need no network."""
+
+from recollect.testing.function import FunctionModel
+from recollect.testing.scripted import ScriptedModel, ScriptError, Step, answers, calls, raises, says
+
+__all__ = ["FunctionModel", "ScriptError", "ScriptedModel", "Step", "answers", "calls", "raises", "says"]

@@ -1,0 +1,55 @@
+"""`FunctionModel`: a model made of a function, for tests and for stand-ins."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from recollect.chat.model import BaseModel, ChatRequest
+from recollect.testing.scripted import as_step
+from recollect.types import ChatReply, ReplyDelta, reply_deltas
+
+
+class FunctionModel(BaseModel):
+    """Answers with what a function makes of the request: a str, a `ChatReply`, or a step such as `calls(...)`.
+
+    The function may be async. `stream_fn(request)`, an async generator of deltas, is used for streams when given.
+
+    >>> import asyncio
+    >>> model = FunctionModel(lambda request: f"You said {request.messages[-1].content!r}.")
+    >>> asyncio.run(model.complete("Hi")).text
+    "You said 'Hi'."
+    """
+
+    provider = "function"
+
+    def __init__(
+        self,
+        fn: Callable[[ChatRequest], Any],
+        *,
+        stream_fn: Callable[[ChatRequest], AsyncIterator[ReplyDelta]] | None = None,
+        model: str = "function",
+    ) -> None:
+        self.model = model
+        self._fn = fn
+        self._stream_fn = stream_fn
+
+    async def _complete(self, request: ChatRequest) -> ChatReply:
+        made = self._fn(request)
+        if inspect.isawaitable(made):
+            made = await made
+        if isinstance(made, ChatReply):
+            return made
+        step = as_step(made, request)
+        if step.error is not None:
+            raise step.error
+        return step.reply
+
+    async def _stream(self, request: ChatRequest) -> AsyncIterator[ReplyDelta]:
+        if self._stream_fn is not None:
+            async for delta in self._stream_fn(request):
+                yield delta
+            return
+        for delta in reply_deltas(await self._complete(request)):
+            yield delta

@@ -1,0 +1,99 @@
+"""Running tool calls: checked input, off the event loop where needed, in time, failures as results."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from recollect.tools.schema import InvalidInput
+from recollect.tools.tool import Tool, tools_by_name
+from recollect.types import MessagePart, ToolCall, ToolResult, flatten_parts
+from recollect.types.jsontext import dump_json
+
+log = logging.getLogger("recollect.tools")
+
+Tools = Mapping[str, Tool] | Iterable[Tool | Callable[..., Any]]
+
+
+async def dispatch(call: ToolCall, tools: Tools) -> ToolResult:
+    """Run one call. Whatever goes wrong comes back as a result with `is_error`, for the model to read.
+
+    >>> import asyncio
+    >>> def add(x: int, y: int) -> int: return x + y
+    >>> asyncio.run(dispatch(ToolCall("call_1", "add", {"x": 1, "y": 2}), [add])).content
+    '3'
+    """
+    known = tools if isinstance(tools, Mapping) else tools_by_name(tools)
+    tool = known.get(call.name)
+    if tool is None:
+        names = ", ".join(sorted(known)) or "none"
+        return _failed(call, f"There is no tool called {call.name!r}. Available tools: {names}.")
+    if call.invalid_input is not None:
+        return _failed(
+            call, f"The arguments are not a JSON object: {call.invalid_input[:200]!r}. Call {call.name} again."
+        )
+    try:
+        args, kwargs = tool.bind(call.input)
+    except InvalidInput as problem:
+        return _failed(call, f"Invalid arguments for {call.name}: {problem}. Correct them and call it again.")
+    try:
+        if tool.timeout is None:
+            value = await _invoke(tool, args, kwargs)
+        else:
+            async with asyncio.timeout(tool.timeout) as limit:
+                value = await _invoke(tool, args, kwargs)
+    except TimeoutError as error:
+        if tool.timeout is not None and limit.expired():
+            return _failed(call, f"{call.name} did not finish within {tool.timeout:g} seconds.")
+        return _failed(call, _describe(call, error))
+    except Exception as error:  # noqa: BLE001
+        # A tool may raise anything; the model is told, the developer finds the traceback in the log.
+        return _failed(call, _describe(call, error))
+    return _rendered(call, value)
+
+
+async def dispatch_all(calls: Sequence[ToolCall], tools: Tools) -> list[ToolResult]:
+    """Run calls at the same time; results come in the calls' order. Cancelling cancels them all."""
+    known = tools if isinstance(tools, Mapping) else tools_by_name(tools)
+    if len(calls) == 1:
+        return [await dispatch(calls[0], known)]
+    async with asyncio.TaskGroup() as group:
+        running = [group.create_task(dispatch(call, known)) for call in calls]
+    return [task.result() for task in running]
+
+
+async def _invoke(tool: Tool, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    if tool.is_async:
+        return await tool.fn(*args, **kwargs)
+    value = await asyncio.to_thread(tool.fn, *args, **kwargs)
+    return await value if inspect.isawaitable(value) else value
+
+
+def _describe(call: ToolCall, error: Exception) -> str:
+    log.warning("tool %s failed", call.name, exc_info=error)
+    return f"{call.name} failed: {type(error).__name__}: {error}"
+
+
+def _failed(call: ToolCall, content: str) -> ToolResult:
+    return ToolResult(id=call.id, content=content, is_error=True, name=call.name)
+
+
+def _rendered(call: ToolCall, value: Any) -> ToolResult:
+    if isinstance(value, str):
+        return ToolResult(call.id, value, False, call.name, None, value)
+    if isinstance(value, ToolResult):
+        return replace(value, id=call.id, name=call.name)
+    if isinstance(value, MessagePart):
+        value = [value]
+    if isinstance(value, (list, tuple)) and value and all(isinstance(item, MessagePart) for item in value):
+        parts = tuple(value)
+        return ToolResult(call.id, flatten_parts(parts), False, call.name, parts, value)
+    try:
+        content = dump_json(value)
+    except (TypeError, ValueError) as error:
+        return _failed(call, f"{call.name} returned a {type(value).__name__} that is not JSON: {error}")
+    return ToolResult(call.id, content, False, call.name, None, value)

@@ -1,0 +1,36 @@
+"""JSON text to and from values, for what models write and read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+
+def dump_json(value: Any) -> str:
+    """Compact JSON for a model to read; values JSON does not know are converted where pydantic can."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_convert)
+
+
+def _convert(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return dict(value)
+    from pydantic_core import to_jsonable_python
+
+    return to_jsonable_python(value, fallback=str)
+
+
+def parse_arguments(text: str | None) -> tuple[dict[str, Any], str | None]:
+    """A tool call's arguments: the object, and the raw text if it was not one.
+
+    Nothing at all means no arguments: several hosts leave the field out for tools that take none.
+    """
+    if text is None or not text.strip():
+        return {}, None
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return {}, text
+    if isinstance(value, dict):
+        return value, None
+    return ({}, None) if value is None else ({}, text)
