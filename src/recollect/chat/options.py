@@ -31,7 +31,7 @@ class ChatOptions:
     with the error up to `output_retries` times. `on_max_iterations="answer"` gives the model one last call without
     tools instead of raising. `config` goes to the provider as it is, such as `{"temperature": 0}`.
 
-    >>> ChatOptions(model="claude-sonnet-4-5", system="Be brief.").max_iterations
+    >>> ChatOptions(model="claude-sonnet-5", system="Be brief.").max_iterations
     10
     """
 

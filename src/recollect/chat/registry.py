@@ -99,7 +99,7 @@ def with_providers(extras: Sequence[ProviderRegistration]) -> list[ProviderRegis
 def detect_provider(model: str) -> Provider | str:
     """The provider of a model's name; raises `UnknownModelError`.
 
-    >>> detect_provider("claude-sonnet-4-5")
+    >>> detect_provider("claude-sonnet-5")
     <Provider.ANTHROPIC: 'anthropic'>
     """
     found = detect_provider_from(_installed(), model)
@@ -257,7 +257,7 @@ def _model_class(location: str) -> Callable[..., BaseModel]:
 def open_model(model: str, **kwargs: Any) -> BaseModel:
     """A model object for a name, by the built-in registry: `open_model("gpt-5", timeout=20)`.
 
-    >>> open_model("claude-sonnet-4-5", api_key="...").provider
+    >>> open_model("claude-sonnet-5", api_key="...").provider
     'Anthropic'
     """
     found = detect_provider_from(_installed(), model)

@@ -14,13 +14,13 @@ from typing import Any
 
 from recollect.chat.model import BaseModel, ChatRequest, Model
 from recollect.chat.providers.continuation import Continuation
+from recollect.chat.providers.pace import Pace
 from recollect.chat.retry import backoff, worth_waiting
 from recollect.errors import (
     ConfigurationError,
     ProviderAuthError,
     ProviderConnectionError,
     ProviderError,
-    ProviderTimeoutError,
 )
 from recollect.types import ChatReply, ReplyDelta, StreamStop, TextDelta
 
@@ -94,10 +94,11 @@ class ProviderModel(BaseModel):
     async def _close_client(self, client: Any) -> None:
         await client.close()
 
-    async def _complete_once(self, model: str, request: ChatRequest) -> ChatReply:
+    async def _complete_once(self, model: str, request: ChatRequest, pace: Pace) -> ChatReply:
         raise NotImplementedError
 
-    def _stream_once(self, model: str, request: ChatRequest) -> AsyncIterator[ReplyDelta]:
+    def _stream_once(self, model: str, request: ChatRequest, pace: Pace) -> AsyncIterator[ReplyDelta]:
+        """Deltas up to the `StreamStop`; to end without one says that the stream broke off."""
         raise NotImplementedError
 
     def _provider_error(self, error: Exception, model: str) -> ProviderError | None:
@@ -119,11 +120,10 @@ class ProviderModel(BaseModel):
             for attempt in range(self.retries + 1):
                 started = time.monotonic()
                 try:
-                    async with asyncio.timeout(self.timeout) as limit:
-                        reply = await self._complete_once(target, request)
-                    return _timed(reply, started)
+                    pace = Pace(self.provider, target, self.timeout)
+                    return _timed(await self._complete_once(target, request, pace), started)
                 except Exception as error:
-                    failure = self._failure(error, target, limit.expired())
+                    failure = self._failure(error, target)
                     if failure is None:
                         raise
                     failures.append(failure)
@@ -141,32 +141,29 @@ class ProviderModel(BaseModel):
                 started = time.monotonic()
                 said.begin()
                 if isinstance(target, str):
-                    chunks = self._stream_once(target, said.request(request))
+                    pace = Pace(self.provider, target, self.timeout)
+                    deltas = self._stream_once(target, said.request(request), pace)
                 else:
-                    chunks = target.stream(**_call(said.request(request)))
-                limit: asyncio.Timeout | None = None
+                    deltas = target.stream(**_call(said.request(request)))
                 try:
-                    while True:
-                        # A backup of another kind keeps its own time.
-                        async with asyncio.timeout(self.timeout if isinstance(target, str) else None) as limit:
-                            delta = await anext(chunks, None)
-                        if delta is None:
-                            raise ProviderConnectionError(
-                                f"{self.provider} ended the stream of {target} before the reply was complete.",
-                                provider=self.provider,
-                                model=str(target),
-                                retryable=True,
-                            )
+                    async for delta in deltas:
                         if isinstance(delta, TextDelta):
-                            delta = said.new_text(delta)
-                            if delta is None:
-                                continue
+                            fresh = said.new_text(delta)
+                            if fresh is not None:
+                                yield fresh
                         elif isinstance(delta, StreamStop):
                             yield said.whole(_timed_stop(delta, started))
                             return
-                        yield delta
+                        else:
+                            yield delta
+                    raise ProviderConnectionError(
+                        f"{self.provider} ended the stream of {target} before the reply was complete.",
+                        provider=self.provider,
+                        model=str(target),
+                        retryable=True,
+                    )
                 except Exception as error:
-                    failure = self._failure(error, str(target), limit is not None and limit.expired())
+                    failure = self._failure(error, str(target))
                     if failure is None:
                         raise
                     failure.partial_text = said.text
@@ -174,22 +171,14 @@ class ProviderModel(BaseModel):
                     if not isinstance(target, str) or not self._again(failure, attempt):
                         break
                 finally:
-                    await _close(chunks)
+                    await _close(deltas)
                 await asyncio.sleep(backoff(attempt, failures[-1].retry_after))
         raise _given_up(failures)
 
-    def _failure(self, error: Exception, model: str, timed_out: bool) -> ProviderError | None:
+    def _failure(self, error: Exception, model: str) -> ProviderError | None:
         if isinstance(error, ProviderError):
             return error
-        if isinstance(error, TimeoutError) and timed_out:
-            failure: ProviderError | None = ProviderTimeoutError(
-                f"{self.provider} gave no answer for {model} within {self.timeout:g} seconds. Raise timeout=, or try again.",
-                provider=self.provider,
-                model=model,
-                retryable=True,
-            )
-        else:
-            failure = self._provider_error(error, model)
+        failure = self._provider_error(error, model)
         if failure is not None:
             failure.__cause__ = error
         return failure
@@ -236,7 +225,7 @@ def _timed_stop(stop: StreamStop, started: float) -> StreamStop:
     return StreamStop(stop.reason, reply.usage, reply)
 
 
-async def _close(chunks: Any) -> None:
-    close = getattr(chunks, "aclose", None)
+async def _close(deltas: Any) -> None:
+    close = getattr(deltas, "aclose", None)
     if close is not None:
         await close()

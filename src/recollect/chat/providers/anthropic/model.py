@@ -18,6 +18,7 @@ from recollect.chat.providers.failures import (
     transport_failure,
     unreadable,
 )
+from recollect.chat.providers.pace import Pace, watch_bytes
 from recollect.errors import ConfigurationError, MissingExtraError, MissingKeyError, ProviderError
 from recollect.types import ChatReply, ReplyDelta, StreamStop
 
@@ -32,8 +33,8 @@ class AnthropicModel(ProviderModel):
     The key is `api_key` or ANTHROPIC_API_KEY. `cache=True` marks the tools, the system prompt and the conversation for
     Anthropic's prompt cache (`cache="1h"`: for an hour); single parts are marked by `meta={"cache_control": ...}`.
 
-    >>> AnthropicModel("claude-sonnet-4-5", backup_models=["claude-haiku-4-5"], config={"temperature": 0})
-    AnthropicModel('claude-sonnet-4-5')
+    >>> AnthropicModel("claude-sonnet-5", backup_models=["claude-haiku-5-5"], config={"temperature": 0})
+    AnthropicModel('claude-sonnet-5')
     """
 
     provider = "Anthropic"
@@ -63,19 +64,20 @@ class AnthropicModel(ProviderModel):
         # The SDK's own read timeout must not undercut ours.
         return {**body, "extra_body": extra or None, "extra_headers": headers, "timeout": self.timeout + 30}
 
-    async def _complete_once(self, model: str, request: ChatRequest) -> ChatReply:
+    async def _complete_once(self, model: str, request: ChatRequest, pace: Pace) -> ChatReply:
         arguments = self._arguments(model, request)
         if arguments["max_tokens"] <= STREAM_ABOVE_TOKENS:
-            return decode(await self.client.messages.create(**arguments), self.provider, model)
-        async for delta in self._stream_once(model, request):
+            return decode(await pace.wait(self.client.messages.create(**arguments)), self.provider, model)
+        async for delta in self._stream_once(model, request, pace):
             if isinstance(delta, StreamStop) and delta.reply is not None:
                 return delta.reply
         raise ConnectionResetError("the stream ended before the reply was complete")
 
-    async def _stream_once(self, model: str, request: ChatRequest) -> AsyncIterator[ReplyDelta]:
-        stream = await self.client.messages.create(**self._arguments(model, request), stream=True)
+    async def _stream_once(self, model: str, request: ChatRequest, pace: Pace) -> AsyncIterator[ReplyDelta]:
+        stream = await pace.wait(self.client.messages.create(**self._arguments(model, request), stream=True))
+        watch_bytes(stream.response, lambda _: pace.alive())
         async with stream:
-            async for delta in decode_stream(stream, self.provider, model):
+            async for delta in decode_stream(pace.each(stream), self.provider, model):
                 yield delta
 
     def _provider_error(self, error: Exception, model: str) -> ProviderError | None:

@@ -11,6 +11,7 @@ from recollect.chat.providers.base import ProviderModel
 from recollect.chat.providers.failures import status_failure, transport_failure, unreadable
 from recollect.chat.providers.gemini.decode import decode, decode_stream
 from recollect.chat.providers.gemini.encode import encode
+from recollect.chat.providers.pace import Pace, abandon
 from recollect.errors import ConfigurationError, MissingExtraError, MissingKeyError, ProviderError
 from recollect.types import ChatReply, ReplyDelta
 
@@ -75,17 +76,17 @@ class GeminiModel(ProviderModel):
         client = self.client
         return getattr(client, "aio", client).models
 
-    async def _complete_once(self, model: str, request: ChatRequest) -> ChatReply:
-        response = await self._models.generate_content(**self._arguments(model, request))
+    async def _complete_once(self, model: str, request: ChatRequest, pace: Pace) -> ChatReply:
+        response = await pace.wait(self._models.generate_content(**self._arguments(model, request)))
         return decode(response, self.provider, model)
 
-    async def _stream_once(self, model: str, request: ChatRequest) -> AsyncIterator[ReplyDelta]:
-        responses = await self._models.generate_content_stream(**self._arguments(model, request))
+    async def _stream_once(self, model: str, request: ChatRequest, pace: Pace) -> AsyncIterator[ReplyDelta]:
+        responses = await pace.wait(self._models.generate_content_stream(**self._arguments(model, request)))
         try:
-            async for delta in decode_stream(responses, self.provider, model):
+            async for delta in decode_stream(pace.each(responses), self.provider, model):
                 yield delta
         finally:
-            await responses.aclose()
+            await abandon(responses)
 
     def _provider_error(self, error: Exception, model: str) -> ProviderError | None:
         from google.genai import errors

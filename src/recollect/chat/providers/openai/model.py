@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from recollect.chat.model import ChatRequest
@@ -20,6 +20,7 @@ from recollect.chat.providers.failures import (
 from recollect.chat.providers.openai.decode import decode, decode_stream
 from recollect.chat.providers.openai.dialect import COMPATIBLE, OPENAI, OPENROUTER, Dialect
 from recollect.chat.providers.openai.encode import encode
+from recollect.chat.providers.pace import Pace, watch_bytes
 from recollect.errors import ConfigurationError, MissingExtraError, MissingKeyError, ProviderError
 from recollect.types import ChatReply, ReplyDelta
 
@@ -66,20 +67,32 @@ class OpenAIModel(ProviderModel):
         # The SDK's own read timeout must not undercut ours.
         return {**body, "extra_body": extra or None, "extra_headers": headers, "timeout": self.timeout + 30}
 
-    async def _complete_once(self, model: str, request: ChatRequest) -> ChatReply:
-        completion = await self.client.chat.completions.create(**self._arguments(model, request))
+    async def _complete_once(self, model: str, request: ChatRequest, pace: Pace) -> ChatReply:
+        completion = await pace.wait(self.client.chat.completions.create(**self._arguments(model, request)))
         if not hasattr(completion, "model_dump"):
             raise unreadable(self.provider, model, f"{completion!r:.200}")
         return decode(completion, self.provider, model, self.dialect)
 
-    async def _stream_once(self, model: str, request: ChatRequest) -> AsyncIterator[ReplyDelta]:
+    async def _stream_once(self, model: str, request: ChatRequest, pace: Pace) -> AsyncIterator[ReplyDelta]:
         arguments = self._arguments(model, request)
         if self.dialect.stream_usage:
             arguments["stream_options"] = {"include_usage": True}
-        stream = await self.client.chat.completions.create(**arguments, stream=True)
-        is_complete = _watch_end(stream.response)
+        stream = await pace.wait(self.client.chat.completions.create(**arguments, stream=True))
+        # The SDK swallows the closing [DONE]. Without it, a connection closed half-way cannot be told from a host
+        # that never says why it stops.
+        tail = b""
+
+        def seen(chunk: bytes) -> None:
+            nonlocal tail
+            tail = (tail + chunk)[-64:]
+            pace.alive()
+
+        watch_bytes(stream.response, seen)
         async with stream:
-            async for delta in decode_stream(stream, self.provider, model, self.dialect, is_complete):
+            chunks = pace.each(stream)
+            async for delta in decode_stream(
+                chunks, self.provider, model, self.dialect, is_complete=lambda: b"[DONE]" in tail
+            ):
                 yield delta
 
     def _provider_error(self, error: Exception, model: str) -> ProviderError | None:
@@ -109,8 +122,8 @@ class OpenRouterModel(OpenAIModel):
 
     `site_url` and `site_name` say who is calling, for OpenRouter's rankings.
 
-    >>> OpenRouterModel("anthropic/claude-sonnet-4-5", site_name="My app")
-    OpenRouterModel('anthropic/claude-sonnet-4-5')
+    >>> OpenRouterModel("anthropic/claude-sonnet-5", site_name="My app")
+    OpenRouterModel('anthropic/claude-sonnet-5')
     """
 
     provider = "OpenRouter"
@@ -186,21 +199,3 @@ class OllamaModel(CompatibleModel):
         if host and kwargs.get("base_url") is None and kwargs.get("client") is None:
             kwargs["base_url"] = f"{host if '://' in host else f'http://{host}'}".rstrip("/") + "/v1"
         super().__init__(model, **kwargs)
-
-
-def _watch_end(response: Any) -> Callable[[], bool]:
-    """Whether a stream was read up to its `[DONE]`, which the SDK swallows.
-
-    Without it, a connection closed half-way cannot be told from a host that never says why it stops.
-    """
-    read = response.aiter_bytes
-    tail = b""
-
-    async def watched(*args: Any, **kwargs: Any) -> AsyncIterator[bytes]:
-        nonlocal tail
-        async for chunk in read(*args, **kwargs):
-            tail = (tail + chunk)[-64:]
-            yield chunk
-
-    response.aiter_bytes = watched
-    return lambda: b"[DONE]" in tail

@@ -18,7 +18,10 @@ class ThinkSplitter:
 
     def feed(self, text: str) -> Iterator[TextDelta | ThinkingDelta]:
         """What is certain after this piece; a tag that may be incomplete is held back."""
-        if self._state == "text":
+        if self._state == "after":  # the blank line that follows the tag is part of neither
+            text = text.lstrip("\n")
+            self._state = "text" if text else "after"
+        if self._state in ("text", "after"):
             if text:
                 yield TextDelta(text)
             return
@@ -30,14 +33,15 @@ class ThinkSplitter:
             elif OPEN.startswith(begun):
                 return
             else:
-                yield from self._become_text()
+                self._state, text, self._held = "text", self._held, ""
+                yield TextDelta(text)
                 return
         thought, closed, rest = self._held.partition(CLOSE)
         if closed:
             if thought:
                 yield ThinkingDelta(thought)
-            self._held = rest.lstrip("\n")
-            yield from self._become_text()
+            self._held, self._state = "", "after"
+            yield from self.feed(rest)
             return
         keep = _overlap(self._held, CLOSE)
         ready, self._held = self._held[: len(self._held) - keep], self._held[len(self._held) - keep :]
@@ -49,12 +53,6 @@ class ThinkSplitter:
         held, self._held = self._held, ""
         if held:
             yield ThinkingDelta(held) if self._state == "thinking" else TextDelta(held)
-
-    def _become_text(self) -> Iterator[TextDelta]:
-        self._state = "text"
-        text, self._held = self._held, ""
-        if text:
-            yield TextDelta(text)
 
 
 def split_thinking(text: str, enabled: bool = True) -> tuple[str, str]:

@@ -1,0 +1,99 @@
+"""Who is measured, and the environments they run in."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+BENCH = Path(__file__).resolve().parent
+ENVIRONMENTS = BENCH.parent / ".bench"
+INSTALL_SECONDS = 900
+
+QUIET = {
+    # One thread each: with more, times depend on what else the machine does.
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "AGNO_TELEMETRY": "false",
+    "OPENAI_AGENTS_DISABLE_TRACING": "1",
+    "ANONYMIZED_TELEMETRY": "False",
+    "LANGSMITH_TRACING": "false",
+    "LANGCHAIN_TRACING_V2": "false",
+}
+
+
+class Failed(Exception):
+    """A contender cannot be measured; the message says why."""
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One library: how to run its worker, and how it is imported."""
+
+    name: str
+    python: Path
+    worker: Path
+    imports: str
+    packages: tuple[str, ...] = ()
+
+    @property
+    def environment(self) -> dict[str, str]:
+        # PYTHONDONTWRITEBYTECODE and the like would change what an import costs.
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+        if not self.packages and "PYTHONPATH" in os.environ:
+            kept["PYTHONPATH"] = os.environ["PYTHONPATH"]
+        return kept | QUIET
+
+
+def all_contenders() -> list[Contender]:
+    """Recollect, in this interpreter, and the peers, each in its own."""
+    workers = BENCH / "workers"
+    found = [Contender("recollect", Path(sys.executable), workers / "recollect_worker.py", "import recollect")]
+    peers = tomllib.loads((BENCH / "peers.toml").read_text())
+    for name, peer in peers.items():
+        python = _python_in(ENVIRONMENTS / name)
+        found.append(Contender(name, python, workers / peer["worker"], peer["imports"], tuple(peer["packages"])))
+    return found
+
+
+def prepare(contender: Contender, say: Callable[[str], None], *, install: bool = True) -> None:
+    """Make the contender's environment, unless it is there with the same packages."""
+    if not contender.packages:
+        return
+    home = ENVIRONMENTS / contender.name
+    mark = home / ".ready"
+    wanted = json.dumps({"packages": contender.packages, "python": sys.version})
+    if mark.exists() and mark.read_text() == wanted:
+        return
+    if not install:
+        raise Failed("its environment is not there: run once without --skip-install")
+    say(f"installing {', '.join(contender.packages)}")
+    shutil.rmtree(home, ignore_errors=True)
+    _run([sys.executable, "-m", "venv", str(home)])
+    _run([str(contender.python), "-m", "pip", "install", "--quiet", "--no-input", *contender.packages])
+    mark.write_text(wanted)
+
+
+def _run(command: list[str]) -> None:
+    try:
+        subprocess.run(command, check=True, capture_output=True, text=True, timeout=INSTALL_SECONDS)
+    except subprocess.CalledProcessError as error:
+        raise Failed(f"installation failed: {last_line(error.stderr) or last_line(error.stdout)}") from error
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise Failed(f"installation failed: {error}") from error
+
+
+def last_line(text: str | None) -> str:
+    lines = (text or "").strip().splitlines()
+    return lines[-1].strip() if lines else ""
+
+
+def _python_in(home: Path) -> Path:
+    return home / ("Scripts/python.exe" if os.name == "nt" else "bin/python")

@@ -1,0 +1,139 @@
+"""Samples into medians, ratios and a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+Summary = dict[str, Any]
+"""`median`, `min` and all `samples`, in milliseconds."""
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One thing compared. `ours` are Recollect's ways of doing it: the slowest of them is compared."""
+
+    key: str
+    title: str
+    ours: tuple[str, ...]
+    target: float
+    target_text: str
+
+
+MEASURES = (
+    Measure("plain", "plain turn", ("plain",), 1 / 3, "1/3"),
+    Measure("tool", "one-tool turn", ("tool",), 1 / 3, "1/3"),
+    Measure("stream", "1,000 deltas", ("stream_callback", "stream_iterator"), 1 / 2, "1/2"),
+    Measure("import", "cold import", ("import",), 1 / 3, "1/3"),
+)
+BESIDE = {
+    "tool_sync": "one-tool turn, sync tool in a thread",
+    "stream_callback": "1,000 deltas, run_loop_stream with a callback",
+    "stream_iterator": "1,000 deltas, iterating stream_loop",
+}
+"""What is measured for Recollect alone."""
+
+
+def summary(samples: Sequence[float]) -> Summary:
+    return {"median": median(samples), "min": min(samples), "samples": list(samples)}
+
+
+def compare(numbers: Mapping[str, Mapping[str, Summary]]) -> dict[str, dict[str, Any]]:
+    """Recollect beside the fastest peer. `numbers` is by contender, then by kind."""
+    compared = {}
+    for measure in MEASURES:
+        ours = _ours(measure, numbers)
+        peers = {name: kinds[measure.key] for name, kinds in _peers(numbers) if measure.key in kinds}
+        if ours is None or not peers:
+            compared[measure.key] = {"ratio": None, "target": measure.target, "met": None}
+            continue
+        fastest = min(peers, key=lambda name: peers[name]["median"])
+        ratio = ours["median"] / peers[fastest]["median"]
+        compared[measure.key] = {
+            "ratio": ratio,
+            "ratio_of_minima": ours["min"] / min(peer["min"] for peer in peers.values()),
+            "fastest_peer": fastest,
+            "target": measure.target,
+            "met": ratio <= measure.target,
+        }
+    return compared
+
+
+def table(result: Mapping[str, Any]) -> str:
+    """Everything a person wants to see of a run."""
+    numbers: dict[str, dict[str, Summary]] = result["numbers"]
+    lines = [
+        f"Python {result['python']}, {result['rounds']} rounds, interleaved.",
+        "Milliseconds, median (minimum): CPU for turns and deltas, wall for a fresh interpreter that imports and ends.",
+        "",
+    ]
+    rows = [["", *(measure.title for measure in MEASURES)]]
+    for name, title in result["titles"].items():
+        if name in result["failed"]:
+            rows.append([title, "failed"])
+            continue
+        kinds = numbers[name]
+        cells = [_ours(m, numbers) if name == "recollect" else kinds.get(m.key) for m in MEASURES]
+        rows.append([title, *map(_cell, cells)])
+    compared = result["compared"]
+    rows.append(["Recollect / fastest peer", *(_ratio(compared[measure.key]) for measure in MEASURES)])
+    rows.append(["target", *(_verdict(measure, compared[measure.key]) for measure in MEASURES)])
+    lines += _aligned(rows)
+
+    ours = numbers.get("recollect", {})
+    beside = [[f"  {title}", _cell(ours[kind])] for kind, title in BESIDE.items() if kind in ours]
+    if beside:
+        lines += ["", "Recollect alone, CPU ms (of the two ways to stream, the slower one is compared above)"]
+        lines += _aligned(beside)
+    if result["imports"]:
+        lines += ["", "Imports, wall ms in a fresh interpreter", *_imports(result["imports"])]
+    if result["loaded"] is not None:
+        loaded = ", ".join(result["loaded"]) or "none"
+        lines += ["", f"`import recollect` loads {loaded} of {', '.join(result['suspects'])}."]
+    lines += [f"FAILED {result['titles'][name]}: {reason}" for name, reason in result["failed"].items()]
+    return "\n".join(lines)
+
+
+def _imports(imports: Sequence[Mapping[str, Any]]) -> list[str]:
+    lightest = min((row["whole"]["median"] for row in imports if row["contender"] != "recollect"), default=None)
+    rows = [["", "whole interpreter", "statements alone", "whole / lightest peer"]]
+    for row in imports:
+        ratio = f"{row['whole']['median'] / lightest:.3f}" if lightest else "-"
+        rows.append([f"  {row['title']}", _cell(row["whole"]), _cell(row["alone"]), ratio])
+    return _aligned(rows)
+
+
+def _ours(measure: Measure, numbers: Mapping[str, Mapping[str, Summary]]) -> Summary | None:
+    found = [numbers["recollect"][kind] for kind in measure.ours if kind in numbers.get("recollect", {})]
+    return max(found, key=lambda row: row["median"]) if len(found) == len(measure.ours) else None
+
+
+def _peers(numbers: Mapping[str, Mapping[str, Summary]]) -> list[tuple[str, Mapping[str, Summary]]]:
+    return [(name, kinds) for name, kinds in numbers.items() if name != "recollect"]
+
+
+def _cell(row: Summary | None) -> str:
+    return "-" if row is None else f"{_short(row['median'])} ({_short(row['min'])})"
+
+
+def _short(value: float) -> str:
+    return f"{value:.4f}" if value < 0.1 else f"{value:.3f}" if value < 10 else f"{value:.1f}"
+
+
+def _ratio(compared: Mapping[str, Any]) -> str:
+    return "-" if compared["ratio"] is None else f"{compared['ratio']:.3f} of {compared['fastest_peer']}"
+
+
+def _verdict(measure: Measure, compared: Mapping[str, Any]) -> str:
+    verdict = {True: "met", False: "NOT MET", None: "not judged"}[compared["met"]]
+    return f"at most {measure.target_text}: {verdict}"
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths: dict[int, int] = {}
+    for row in rows:
+        for column, cell in enumerate(row):
+            widths[column] = max(widths.get(column, 0), len(cell))
+    return ["  ".join(cell.ljust(widths[column]) for column, cell in enumerate(row)).rstrip() for row in rows]

@@ -1,0 +1,143 @@
+"""What all workers share: what is asked and answered, and how a worker talks to the parent process.
+
+A worker reads one JSON request per line and writes one JSON answer per line. Everything is checked, but after the
+clock has stopped, so that no contender pays for the checks. What a fake model says is made before the clock starts
+wherever the framework leaves it untouched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import os
+import sys
+import time
+import traceback
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+QUESTION = "What is 17 plus 25?"
+ANSWER = "Good morning."
+SUM_PREFIX = "The sum is "
+SUM_ANSWER = "The sum is 42."
+TOOL = "add"
+CALL_ID = "call_1"
+ARGUMENTS = {"x": 17, "y": 25}
+ARGUMENTS_JSON = '{"x": 17, "y": 25}'
+PIECES = tuple(f"word{index} " for index in range(1_000))
+STREAMED = "".join(PIECES)
+
+WARM_UP_SECONDS = 0.25
+WARM_UP_LEAST = 4
+
+
+@dataclass
+class Seen:
+    """What the fake model and the tool noticed while operations ran."""
+
+    model_calls: int = 0
+    tool_runs: int = 0
+    longest_history: int = 0
+
+    def model_called(self, history: int) -> None:
+        self.model_calls += 1
+        if history > self.longest_history:
+            self.longest_history = history
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One thing to measure: `run` gives the final text, or the streamed pieces."""
+
+    run: Callable[[], Awaitable[Any]]
+    expected: str
+    model_calls: int = 1
+    tool_runs: int = 0
+    history: int = 1
+
+
+def plain(run: Callable[[], Awaitable[str]]) -> Operation:
+    return Operation(run, ANSWER)
+
+
+def one_tool(run: Callable[[], Awaitable[str]]) -> Operation:
+    """Question, call and result: the second model call sees three messages."""
+    return Operation(run, SUM_ANSWER, model_calls=2, tool_runs=1, history=3)
+
+
+def streamed(run: Callable[[], Awaitable[list[str]]]) -> Operation:
+    return Operation(run, STREAMED)
+
+
+def serve(operations: dict[str, Operation], seen: Seen, packages: Sequence[str]) -> None:
+    """Answer the parent's requests until it closes the pipe."""
+    # Frameworks may print: the pipe is kept for answers, and whatever else is written goes to stderr.
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+
+    def answer(**values: Any) -> None:
+        answers.write(json.dumps(values) + "\n")
+        answers.flush()
+
+    answer(kinds=list(operations), versions={name: version(name) for name in packages})
+    with asyncio.Runner() as runner:
+        for line in sys.stdin:
+            request = json.loads(line)
+            operation = operations[request["kind"]]
+            try:
+                if request["count"] is None:
+                    answer(estimate_ms=runner.run(_warm_up(operation, seen)))
+                else:
+                    cpu_ms, wall_ms = runner.run(_timed(operation, seen, request["count"]))
+                    answer(cpu_ms=cpu_ms, wall_ms=wall_ms)
+            except Exception as error:  # noqa: BLE001
+                # Whatever a framework raises is the parent's to report.
+                traceback.print_exc()
+                answer(error=f"{type(error).__name__}: {error}")
+
+
+async def _warm_up(operation: Operation, seen: Seen) -> float:
+    """Run until caches are filled; gives the CPU time of one operation, roughly."""
+    spent = 0.0
+    count = 1
+    while True:
+        each, _ = await _timed(operation, seen, count)
+        spent += each * count / 1000
+        if count >= WARM_UP_LEAST and spent >= WARM_UP_SECONDS:
+            return each
+        count *= 2
+
+
+async def _timed(operation: Operation, seen: Seen, count: int) -> tuple[float, float]:
+    before = (seen.model_calls, seen.tool_runs)
+    seen.longest_history = 0
+    outcomes: list[Any] = []
+    gc.collect()
+    wall = time.perf_counter()
+    cpu = time.process_time()
+    for _ in range(count):
+        outcomes.append(await operation.run())  # noqa: PERF401
+    cpu = time.process_time() - cpu
+    wall = time.perf_counter() - wall
+
+    for outcome in outcomes:
+        _check(operation, outcome)
+    _expect("model calls", seen.model_calls - before[0], count * operation.model_calls)
+    _expect("tool runs", seen.tool_runs - before[1], count * operation.tool_runs)
+    _expect("messages the model saw", seen.longest_history, operation.history)
+    return 1000 * cpu / count, 1000 * wall / count
+
+
+def _check(operation: Operation, outcome: Any) -> None:
+    if isinstance(outcome, list):
+        _expect("deltas", len(outcome), len(PIECES))
+        outcome = "".join(outcome)
+    _expect("text", outcome, operation.expected)
+
+
+def _expect(what: str, got: Any, wanted: Any) -> None:
+    if got != wanted:
+        raise AssertionError(f"{what}: {got!r:.80} instead of {wanted!r:.80}")

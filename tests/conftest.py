@@ -1,0 +1,58 @@
+"""No live network, no keys from outside, no waiting between retries."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.support.wire import WireServer
+
+_KEYS = ("_API_KEY", "_AUTH_TOKEN", "_BASE_URL")
+
+
+@pytest.fixture(autouse=True)
+def no_keys_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in os.environ:
+        if name.endswith(_KEYS) or name.startswith(("ANTHROPIC_", "GOOGLE_", "OLLAMA_")):
+            monkeypatch.delenv(name)
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(autouse=True)
+def loopback_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    connect = socket.socket.connect
+
+    def guarded(self: socket.socket, address: object) -> None:
+        if self.family in (socket.AF_INET, socket.AF_INET6):
+            host = str(address[0]) if isinstance(address, tuple) else ""
+            if host not in ("127.0.0.1", "::1", "localhost"):
+                raise AssertionError(f"a test tried to reach {address}")
+        connect(self, address)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(socket.socket, "connect", guarded)
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The waits between attempts, recorded instead of waited for."""
+    from recollect.chat.providers import base
+    from recollect.chat.retry import backoff
+
+    recorded: list[float] = []
+
+    def record(attempt: int, retry_after: float | None = None) -> float:
+        recorded.append(backoff(attempt, retry_after))
+        return 0.0
+
+    monkeypatch.setattr(base, "backoff", record)
+    return recorded
+
+
+@pytest.fixture
+async def wire() -> AsyncIterator[WireServer]:
+    async with WireServer() as server:
+        yield server
