@@ -42,7 +42,7 @@ def summary(samples: Sequence[float]) -> Summary:
 
 def compare(numbers: Mapping[str, Mapping[str, Summary]]) -> dict[str, dict[str, Any]]:
     """Recollect beside the fastest peer. `numbers` is by contender, then by kind."""
-    compared = {}
+    compared: dict[str, dict[str, Any]] = {}
     for measure in MEASURES:
         ours = _ours(measure, numbers)
         peers = {name: kinds[measure.key] for name, kinds in _peers(numbers) if measure.key in kinds}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,9 +55,10 @@ def data_event(data: Any, event: str | None = None) -> str:
 
 
 class WireServer:
-    """Answers requests with the replies it was given, in order."""
+    """Answers requests with the replies it was given, in order, or with what `respond` makes of each."""
 
-    def __init__(self) -> None:
+    def __init__(self, respond: Callable[[Request], Reply] | None = None) -> None:
+        self._respond = respond
         self.requests: list[Request] = []
         self.asked = asyncio.Event()
         self.client_left = asyncio.Event()
@@ -99,6 +100,8 @@ class WireServer:
             while request := await _read_request(reader):
                 self.requests.append(request)
                 self.asked.set()
+                if self._respond is not None:
+                    self._replies.append(self._respond(request))
                 if not self._replies:
                     missing = {"error": {"message": "no reply was scripted for this request", "type": "api_error"}}
                     await self._send(json_reply(missing, 418), reader, writer)

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import inspect
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -79,12 +79,12 @@ class DeltaSink:
     What an async callback has not finished by then is awaited by `settle`, in order.
     """
 
-    __slots__ = ("_label", "_on_delta", "_pending")
+    __slots__ = ("_label", "_on_delta", "pending")
 
     def __init__(self, opts: ChatOptions, on_delta: OnDelta | None) -> None:
         self._on_delta = on_delta
         self._label = opts.delta_data_type if opts.emit_stream_deltas else None
-        self._pending: deque[Any] = deque()
+        self.pending: deque[Any] = deque()
 
     def __call__(self, delta: ReplyDelta) -> DeltaSink:
         if self._label is not None:
@@ -92,17 +92,17 @@ class DeltaSink:
         if self._on_delta is not None:
             outcome = self._on_delta(delta)
             if outcome is not None and inspect.isawaitable(outcome):
-                self._pending.append(outcome)
+                self.pending.append(outcome)
         return self
 
     def __await__(self) -> Generator[Any, Any, None]:
-        if self._pending:
+        if self.pending:
             yield from self.settle().__await__()
 
     async def settle(self) -> None:
         """Wait for what an async callback still has to do."""
-        while self._pending:
-            await self._pending.popleft()
+        while self.pending:
+            await self.pending.popleft()
 
 
 class Caller:
@@ -155,15 +155,22 @@ class Caller:
             reply = await self._call_stream(messages, system, tools, settings, sink)
             await sink
             return reply
-        async for item in self.stream(messages, system, tools, settings):
-            if isinstance(item, ChatReply):
-                return item
-            await sink(item)
-        raise AssertionError("a stream ends in its reply")
+        items = self.stream(messages, system, tools, settings)
+        try:
+            async for item in items:
+                if isinstance(item, ChatReply):
+                    reply = item
+                else:
+                    sink(item)
+                    if sink.pending:
+                        await sink.settle()
+        finally:
+            await items.aclose()
+        return reply
 
     async def stream(
         self, messages: Sequence[Message], system: str | None, tools: Sequence[Tool], settings: Mapping[str, Any]
-    ) -> AsyncIterator[ReplyDelta | ChatReply]:
+    ) -> AsyncGenerator[ReplyDelta | ChatReply, None]:
         """The deltas, then the whole reply."""
         if self._model is not None:
             builder = ReplyBuilder()
@@ -178,8 +185,12 @@ class Caller:
                     await close()
             yield builder.reply()
         elif self._stream_fn is not None:
-            async for item in _bridge(lambda sink: self._call_stream(messages, system, tools, settings, sink)):
-                yield item
+            items = _bridge(lambda sink: self._call_stream(messages, system, tools, settings, sink))
+            try:
+                async for item in items:
+                    yield item
+            finally:
+                await items.aclose()
         else:
             reply = await self.complete(messages, system, tools, settings)
             for delta in reply_deltas(reply):
@@ -227,7 +238,7 @@ class Caller:
         return _as_reply(await _awaited(self._complete_fn(self._name, prompt, system)))
 
 
-async def _bridge(call: Callable[[OnDelta], Any]) -> AsyncIterator[Any]:
+async def _bridge(call: Callable[[OnDelta], Any]) -> AsyncGenerator[Any, None]:
     """Turn a function that calls back into an iterator: deltas as they come, then what the function returned."""
     waiting: deque[ReplyDelta] = deque()
     ready = asyncio.Event()

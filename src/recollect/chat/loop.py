@@ -96,10 +96,7 @@ async def run_loop_messages(
     >>> len(asyncio.run(run_loop_messages(ChatOptions(model=ScriptedModel([says("Fine.")])), history)).messages)
     4
     """
-    async for item in _drive(_with(opts, changes), as_messages(messages), approvals, streaming=False):
-        if isinstance(item, LoopResult):
-            return item
-    raise AssertionError("the engine ends in a result")
+    return await _finish(_drive(_with(opts, changes), as_messages(messages), approvals, streaming=False))
 
 
 async def run_loop_stream(
@@ -134,10 +131,7 @@ async def run_loop_stream_messages(
     """
     opts = _with(opts, changes)
     sink = DeltaSink(opts, on_delta)
-    async for item in _drive(opts, as_messages(messages), approvals, streaming=True, sink=sink):
-        if isinstance(item, LoopResult):
-            return item
-    raise AssertionError("the engine ends in a result")
+    return await _finish(_drive(opts, as_messages(messages), approvals, streaming=True, sink=sink))
 
 
 async def stream_loop(
@@ -171,6 +165,14 @@ async def stream_loop(
         await run.aclose()  # type: ignore[attr-defined]
 
 
+async def _finish(run: AsyncIterator[ReplyDelta | LoopResult]) -> LoopResult:
+    """The engine's result. It is run to its end: an abandoned generator would cost more than the rest of a turn."""
+    async for item in run:
+        result = item
+    assert isinstance(result, LoopResult)
+    return result
+
+
 async def _drive(
     opts: ChatOptions,
     given: tuple[Message, ...],
@@ -199,11 +201,15 @@ async def _drive(
         if sink is not None:
             reply = await run.caller.stream_to(*request, sink)
         elif streaming:
-            async for item in run.caller.stream(*request):
-                if isinstance(item, ChatReply):
-                    reply = item
-                else:
-                    yield item
+            items = run.caller.stream(*request)
+            try:
+                async for item in items:
+                    if isinstance(item, ChatReply):
+                        reply = item
+                    else:
+                        yield item
+            finally:
+                await items.aclose()
         else:
             reply = await run.caller.complete(*request)
         if last_call and reply.tool_calls:

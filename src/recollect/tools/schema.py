@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import typing
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -30,6 +31,7 @@ class Signature:
 def signature_of(fn: Callable[..., Any], name: str) -> Signature:
     """Read type hints and docstring of `fn` into a description, a JSON schema and an input check."""
     from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+    from pydantic.json_schema import PydanticJsonSchemaWarning
 
     described, about = _docstring(fn)
     parameters = inspect.signature(fn).parameters
@@ -51,11 +53,15 @@ def signature_of(fn: Callable[..., Any], name: str) -> Signature:
         _check_annotation(annotation, param_name, name)
         default = ... if parameter.default is parameter.empty else parameter.default
         field_name = f"p{index}"
-        fields[field_name] = (annotation, Field(default, alias=param_name, description=described.get(param_name)))
+        about_it: dict[str, Any] = {"description": described[param_name]} if param_name in described else {}
+        fields[field_name] = (annotation, Field(default, alias=param_name, **about_it))
         names[field_name] = parameter
 
     model: type[BaseModel] = create_model(f"{name}_input", __config__=ConfigDict(extra=extra), **fields)
-    schema = without_titles(model.model_json_schema(by_alias=True))
+    with warnings.catch_warnings():
+        # A default that is no JSON (a sentinel, a client) is left out of the schema, which is all it should be.
+        warnings.simplefilter("ignore", PydanticJsonSchemaWarning)
+        schema = without_titles(model.model_json_schema(by_alias=True))
     schema.setdefault("properties", {})
 
     def bind(values: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:

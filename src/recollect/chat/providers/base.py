@@ -21,6 +21,7 @@ from recollect.errors import (
     ProviderAuthError,
     ProviderConnectionError,
     ProviderError,
+    RecollectError,
 )
 from recollect.types import ChatReply, ReplyDelta, StreamStop, TextDelta
 
@@ -176,8 +177,8 @@ class ProviderModel(BaseModel):
         raise _given_up(failures)
 
     def _failure(self, error: Exception, model: str) -> ProviderError | None:
-        if isinstance(error, ProviderError):
-            return error
+        if isinstance(error, RecollectError):
+            return error if isinstance(error, ProviderError) else None
         failure = self._provider_error(error, model)
         if failure is not None:
             failure.__cause__ = error

@@ -62,7 +62,7 @@ def status_failure(
         retryable = status is None or status in RETRYABLE_STATUSES or status > 500
     where = f"{provider} ({status})" if status else provider
     return kind(
-        f"{where} failed for {model}: {message}{advice}",
+        f"{where} failed for {model}: {message.rstrip('.')}.{advice}",
         provider=provider,
         model=model,
         status=status,

@@ -1,0 +1,20 @@
+"""The benchmarks run, so that they are there when they are needed. What they measure is judged by hand."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+BENCH = Path(__file__).parents[2] / "bench"
+
+
+def test_the_loop_benchmark_runs_on_recollect_alone() -> None:
+    command = [sys.executable, str(BENCH / "loop.py"), "--only", "recollect", "--rounds", "1", "--import-rounds", "1"]
+    done = subprocess.run([*command, "--json", "-"], capture_output=True, text=True, timeout=55)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["failed"] == {}
+    assert result["loaded"] == []
+    assert set(result["numbers"]["recollect"]) >= {"plain", "tool", "stream_callback", "stream_iterator", "import"}

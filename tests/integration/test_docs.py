@@ -1,0 +1,70 @@
+"""Every Python block of the README and the docs runs, page by page, against a server that plays the vendor."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.providers.vendors import Anthropic
+from tests.support.wire import Reply, Request, WireServer, sse_reply
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+WITH_SNIPPETS = [page for page in PAGES if BLOCK.search(page.read_text())]
+
+
+def play_anthropic(request: Request) -> Reply:
+    """Call the first tool once, then answer."""
+    vendor = Anthropic()
+    body = request.body
+    asked = "tool_result" in str(body["messages"][-1])
+    tools = [] if asked else body.get("tools", [])
+    wanted: list[Any] = [("t1", tool["name"], example(tool["input_schema"])) for tool in tools[:1]]
+    if not body.get("stream"):
+        return vendor.whole("" if wanted else "All is well.", wanted)
+    return vendor.streamed_calls(wanted) if wanted else sse_reply(*vendor.pieces("All is ", "well."), *vendor.ending())
+
+
+def example(schema: Any) -> dict[str, Any]:
+    values = {"string": "Lisbon", "integer": 1}
+    return {name: values[schema["properties"][name]["type"]] for name in schema.get("required", ())}
+
+
+def extract(page: Path, folder: Path) -> Path:
+    script = folder / "snippets.py"
+    script.write_text("\n\n".join(BLOCK.findall(page.read_text())))
+    return script
+
+
+@pytest.mark.parametrize("page", WITH_SNIPPETS, ids=lambda page: str(page.relative_to(ROOT)))
+async def test_the_pages_snippets_run(page: Path, tmp_path: Path) -> None:
+    script = extract(page, tmp_path)
+    async with WireServer(play_anthropic) as wire:
+        # Only what is named here: no key or address of the machine's own.
+        env = {"PATH": os.environ["PATH"], "ANTHROPIC_API_KEY": "key", "ANTHROPIC_BASE_URL": wire.url}
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-W", "error", str(script)),
+            cwd=tmp_path,
+            env=env,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        output, _ = await asyncio.wait_for(process.communicate(), 50)
+    assert process.returncode == 0, output.decode()
+
+
+def test_there_are_snippets_to_run() -> None:
+    assert sum(len(BLOCK.findall(page.read_text())) for page in PAGES) >= 15
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    for page in [*PAGES, ROOT / "CONTRIBUTING.md"]:
+        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"

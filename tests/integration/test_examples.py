@@ -1,0 +1,53 @@
+"""The examples run, with nothing set up and with a key."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.integration.test_docs import play_anthropic
+from tests.support.wire import WireServer, json_reply
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+async def run(name: str, *arguments: str, **env: str) -> tuple[int | None, str]:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, str(EXAMPLES / name), *arguments),
+        env={"PATH": os.environ["PATH"], **env},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    output, _ = await asyncio.wait_for(process.communicate(), 50)
+    return process.returncode, output.decode()
+
+
+async def test_the_first_turn_needs_no_key() -> None:
+    code, output = await run("first_turn.py")
+    assert code == 0, output
+    assert "stand-in" in output
+    assert "Let me look. No coat needed: it is 18 degrees and clear in Lisbon." in output
+    assert "model calls: 2" in output
+
+
+async def test_the_first_turn_uses_the_provider_whose_key_is_set() -> None:
+    async with WireServer(play_anthropic) as wire:
+        code, output = await run("first_turn.py", "Hm?", ANTHROPIC_API_KEY="key", ANTHROPIC_BASE_URL=wire.url)
+    assert code == 0, output
+    assert "claude-sonnet-5" in output
+    assert "All is well." in output
+    assert [len(request.body["messages"]) for request in wire.requests] == [1, 3]
+
+
+@pytest.mark.parametrize("status", [401])
+async def test_a_wrong_key_is_one_clear_sentence(status: int) -> None:
+    refusal = json_reply({"type": "error", "error": {"type": "authentication_error", "message": "invalid key"}}, status)
+    async with WireServer(lambda request: refusal) as wire:
+        code, output = await run("first_turn.py", ANTHROPIC_API_KEY="key", ANTHROPIC_BASE_URL=wire.url)
+    assert code == 1
+    assert "ProviderAuthError: Anthropic (401) failed for claude-sonnet-5: invalid key. Check the API key" in output
+    assert "Traceback" not in output

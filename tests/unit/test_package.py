@@ -1,0 +1,108 @@
+"""What the package promises from outside: its names, its lightness."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import recollect
+
+NAMES = """
+AnthropicModel Approval BudgetExceededError ChatError ChatOptions ChatReply ChatRequest ChatUsage
+CompatibleModel ConfigurationError GeminiModel LoopResult MaxIterationsError Message MessagePart
+MissingExtraError MissingKeyError Model OllamaModel OpenAIModel OpenRouterModel OutputValidationError
+ProviderAuthError ProviderConnectionError ProviderError ProviderOverloadedError ProviderRateLimitError
+ProviderRegistration ProviderRequestError ProviderResponseError ProviderTimeoutError RecollectError ReplyDelta
+StreamStop TextDelta ThinkingDelta Tool ToolCall ToolError ToolResult ToolSchemaError ToolUseEnd
+ToolUseInputDelta ToolUseStart UnknownModelError XaiModel __version__ assistant_message audio_part file_part
+image_part make_usage message_text open_model run_loop run_loop_messages run_loop_stream
+run_loop_stream_messages stream_loop system_message text_part tool tool_result_message user_message
+with_providers
+""".split()  # noqa: SIM905
+
+CHAT_NAMES = """
+BaseModel Provider ReplyBuilder LoopStep builtin_providers check_budget count_tokens_heuristic detect_provider
+detect_provider_from dispatch_chat dispatch_chat_stream estimate_system_tokens estimate_tools_tokens
+flatten_parts format_budget_breakdown prefix_detector provider_name render_part repair_history
+resolve_registration
+""".split()  # noqa: SIM905
+
+
+def test_the_exported_names_are_these() -> None:
+    assert sorted(recollect.__all__) == sorted(NAMES)
+    assert set(NAMES) <= set(dir(recollect))
+    for name in NAMES:
+        assert getattr(recollect, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
+        _ = recollect.Nothing  # type: ignore[attr-defined]
+
+
+def test_the_chat_package_has_all_its_names() -> None:
+    from recollect import chat
+
+    assert set(CHAT_NAMES) <= set(chat.__all__)
+    for name in chat.__all__:
+        assert getattr(chat, name) is not None
+    with pytest.raises(AttributeError):
+        _ = chat.Nothing  # type: ignore[attr-defined]
+
+
+def test_type_checkers_see_the_same_names() -> None:
+    tree = ast.parse(Path(recollect.__file__).read_text())
+    [block] = [node for node in tree.body if isinstance(node, ast.If)]
+    seen = {alias.name for node in ast.walk(block) if isinstance(node, ast.ImportFrom) for alias in node.names}
+    assert seen == set(NAMES) - {"__version__"}
+
+
+@pytest.mark.parametrize("name", sorted(set(NAMES) - {"__version__", "ReplyDelta"}))
+def test_every_exported_name_is_explained(name: str) -> None:
+    exported: Any = getattr(recollect, name)
+    text = inspect.getdoc(exported)
+    assert text
+    if not (inspect.isclass(exported) and issubclass(exported, Exception)) and name not in (
+        *("ChatRequest", "LoopResult", "Model"),
+    ):
+        assert ">>>" in text, f"{name} has no example"
+
+
+HEAVY = ["anthropic", "openai", "google", "httpx", "httpx2", "numpy", "fastapi", "starlette", "uvicorn", "aiohttp"]
+
+
+@pytest.mark.parametrize(
+    ("statement", "also"),
+    [
+        ("import recollect", ["pydantic", "asyncio", "dataclasses"]),
+        ("import recollect.chat, recollect.tools, recollect.testing", ["pydantic"]),
+        ("from recollect import AnthropicModel; AnthropicModel('m')", ["pydantic"]),
+    ],
+)
+def test_importing_is_light(statement: str, also: list[str]) -> None:
+    code = f"{statement}\nimport json, sys\nprint(json.dumps(sorted({{m.partition('.')[0] for m in sys.modules}})))"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60).stdout
+    assert set(json.loads(out)).isdisjoint([*HEAVY, *also])
+
+
+def test_every_module_can_be_imported_and_says_what_it_is_for() -> None:
+    root = Path(recollect.__file__).parent
+    for path in root.rglob("*.py"):
+        module = ".".join(("recollect", *path.relative_to(root).with_suffix("").parts)).removesuffix(".__init__")
+        assert importlib.import_module(module).__doc__, f"{module} has no docstring"
+
+
+def test_every_error_is_in_the_tree_drawn_at_the_top() -> None:
+    from recollect import errors
+
+    drawn = inspect.getdoc(errors) or ""
+    found = [value for value in vars(errors).values() if inspect.isclass(value) and issubclass(value, Exception)]
+    assert found
+    for error in found:
+        assert error.__name__ in drawn
+        assert error.__doc__

@@ -1,0 +1,126 @@
+"""Which provider answers for which name."""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint
+from typing import Any
+
+import pytest
+
+from recollect import ChatOptions, MissingExtraError, UnknownModelError, open_model, run_loop
+from recollect.chat import (
+    Provider,
+    ProviderRegistration,
+    builtin_providers,
+    detect_provider,
+    detect_provider_from,
+    prefix_detector,
+    provider_name,
+    registry,
+    resolve_registration,
+    with_providers,
+)
+
+
+@pytest.mark.parametrize(
+    ("model", "provider"),
+    [
+        ("claude-sonnet-4-5", "anthropic"),
+        ("CLAUDE-OPUS-5", "anthropic"),
+        ("gpt-5", "openai"),
+        ("o4-mini", "openai"),
+        ("gemini-2.5-flash", "gemini"),
+        ("models/gemini-2.5-flash", "gemini"),
+        ("grok-4", "xai"),
+        ("ollama/llama3", "ollama"),
+        ("openai/gpt-5", "openrouter"),
+        ("anthropic/claude-sonnet-4-5", "openrouter"),
+        ("openrouter/auto", "openrouter"),
+    ],
+)
+def test_names_find_their_provider(model: str, provider: str) -> None:
+    assert detect_provider(model) == provider
+    assert resolve_registration(ChatOptions(model=model)).variant == provider
+
+
+def test_an_unknown_name_is_an_error_here_and_none_there() -> None:
+    with pytest.raises(UnknownModelError) as caught:
+        detect_provider("llama-99")
+    assert caught.value.model == "llama-99"
+    assert any("OpenAI" in known for known in caught.value.known)
+    assert detect_provider_from(builtin_providers(), "llama-99") is None
+    assert detect_provider_from([], "gpt-5") is None
+
+
+def test_names_for_people() -> None:
+    assert provider_name(Provider.OPENAI) == "OpenAI"
+    assert provider_name("gemini") == "Gemini"
+    assert provider_name("someone-else") == "someone-else"
+
+
+async def shout(model: str, messages: Any, system: Any, tools: Any) -> str:
+    return f"{model}: {messages[-1].content.upper()}"
+
+
+MINE = ProviderRegistration("mine", prefix_detector("gpt-", "mine-"), "Mine", chat_fn=shout)
+
+
+async def test_later_entries_win_over_earlier_ones() -> None:
+    opts = ChatOptions(model="gpt-5", providers=with_providers([MINE]))
+    assert resolve_registration(opts) is MINE
+    assert str(await run_loop(opts, "hi")) == "gpt-5: HI"
+    assert resolve_registration(ChatOptions(model="gpt-5")).variant == "openai"
+
+
+@pytest.fixture
+def plugins(monkeypatch: pytest.MonkeyPatch) -> Any:
+    def install(*values: str) -> None:
+        found = [EntryPoint(f"plugin{i}", value, registry.ENTRY_POINTS) for i, value in enumerate(values)]
+        monkeypatch.setattr("importlib.metadata.entry_points", lambda group: found)
+        registry._installed.cache_clear()
+
+    yield install
+    monkeypatch.undo()
+    registry._installed.cache_clear()
+    registry._broken.clear()
+
+
+def several() -> list[ProviderRegistration]:
+    return [ProviderRegistration("other", prefix_detector("other-"), "Other", chat_fn=shout)]
+
+
+async def test_other_packages_register_by_entry_point(plugins: Any) -> None:
+    plugins(f"{__name__}:MINE", f"{__name__}:several")
+    assert detect_provider("mine-1") == "mine"
+    assert detect_provider("other-1") == "other"
+    assert provider_name("other") == "Other"
+    assert str(await run_loop(ChatOptions(model="other-1"), "hi")) == "other-1: HI"
+
+
+def test_a_broken_plugin_takes_nobody_down_and_is_named(plugins: Any, caplog: pytest.LogCaptureFixture) -> None:
+    plugins("no_such_module_anywhere:thing", f"{__name__}:MINE")
+    assert detect_provider("mine-1") == "mine"
+    assert "plugin0" in caplog.text
+    with pytest.raises(UnknownModelError, match="failed to load: plugin0"):
+        detect_provider("llama-99")
+
+
+def test_a_model_object_by_name() -> None:
+    model: Any = open_model("ollama/llama3", timeout=5, retries=0)
+    assert (type(model).__name__, model.model, model.timeout) == ("OllamaModel", "llama3", 5)
+    with pytest.raises(UnknownModelError):
+        open_model("llama-99")
+
+
+@pytest.mark.parametrize(
+    ("model", "package", "extra"),
+    [("claude-x", "anthropic", "anthropic"), ("gpt-5", "openai", "openai"), ("gemini-x", "google-genai", "gemini")],
+)
+async def test_a_missing_extra_says_what_to_install(
+    model: str, package: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "google" if extra == "gemini" else package, None)
+    with pytest.raises(MissingExtraError, match=rf"'{package}': pip install 'recollect\[{extra}\]'"):
+        await open_model(model, api_key="x").complete("Hi")

@@ -1,0 +1,362 @@
+"""Tools: schemas from signatures, checked input, dispatch that never raises."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import dataclasses
+import datetime
+import enum
+import functools
+import socket
+import threading
+import time
+from typing import Annotated, Any, Literal
+
+import pydantic
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recollect import ConfigurationError, Tool, ToolCall, ToolResult, ToolSchemaError, image_part, tool
+from recollect.tools import as_tool, dispatch, dispatch_all, tools_by_name
+
+
+class Seat(enum.Enum):
+    AISLE = "aisle"
+    WINDOW = "window"
+
+
+@dataclasses.dataclass
+class Bag:
+    kilos: float
+
+
+class Passenger(pydantic.BaseModel):
+    name: str
+    bags: list[Bag] = []
+
+
+def book(
+    passenger: Passenger,
+    day: datetime.date,
+    seat: Seat = Seat.AISLE,
+    kind: Literal["one-way", "return"] = "one-way",
+    note: Annotated[str | None, pydantic.Field(description="Anything else.", max_length=20)] = None,
+) -> str:
+    """Book a flight.
+
+    The seat is held for a day.
+
+    Args:
+        passenger: Who flies.
+        day: When, as
+            a date.
+    """
+    return f"{passenger.name} {day:%d.%m.} {seat.value} {kind} {note} {passenger.bags}"
+
+
+async def run(fn: Any, **input: Any) -> ToolResult:
+    return await dispatch(ToolCall("c1", as_tool(fn).name, input), [fn])
+
+
+def test_the_schema_says_what_hints_and_docstring_say() -> None:
+    made = Tool.from_fn(book)
+    assert made.description == "Book a flight.\n\nThe seat is held for a day."
+    properties = made.parameters["properties"]
+    assert made.parameters["required"] == ["passenger", "day"]
+    assert properties["day"] == {"type": "string", "format": "date", "description": "When, as a date."}
+    assert properties["kind"] == {"type": "string", "enum": ["one-way", "return"], "default": "one-way"}
+    assert properties["note"]["description"] == "Anything else."
+    assert properties["passenger"]["description"] == "Who flies."
+    assert made.parameters["$defs"]["Seat"]["enum"] == ["aisle", "window"]
+    assert "title" not in str(made.parameters)
+
+
+@pytest.mark.parametrize(
+    "doc",
+    [
+        "Do.\n\nArgs:\n    x: The x.",
+        "Do.\n\n:param x: The x.",
+        "Do.\n\nParameters\n----------\nx : int\n    The x.",
+    ],
+    ids=["google", "sphinx", "numpy"],
+)
+def test_every_common_docstring_style_is_read(doc: str) -> None:
+    def do(x: int) -> None: ...
+
+    do.__doc__ = doc
+    made = Tool.from_fn(do)
+    assert made.description == "Do."
+    assert made.parameters["properties"]["x"]["description"] == "The x."
+
+
+async def test_values_arrive_in_their_types() -> None:
+    result = await run(
+        book, passenger={"name": "Ada", "bags": [{"kilos": "7.5"}]}, day="2026-12-01", seat="window", note="veg"
+    )
+    assert result.content == "Ada 01.12. window one-way veg [Bag(kilos=7.5)]"
+    assert not result.is_error
+
+
+def test_a_decorated_function_can_still_be_called() -> None:
+    @tool(name="renamed", description="Said otherwise.", timeout=3)
+    def shout(text: str) -> str:
+        return text.upper()
+
+    assert shout("hi") == "HI"
+    assert (shout.name, shout.description, shout.timeout) == ("renamed", "Said otherwise.", 3)
+
+
+async def test_parameters_may_have_awkward_names_and_kinds() -> None:
+    def odd(_hidden: int, schema: str, model_name: str, /, json: int = 1, *, title: str = "t", **more: Any) -> str:
+        return f"{_hidden} {schema} {model_name} {json} {title} {more}"
+
+    assert set(Tool.from_fn(odd).parameters["properties"]) == {"_hidden", "schema", "model_name", "json", "title"}
+    result = await run(odd, _hidden=1, schema="s", model_name="m", title="T", extra=2)
+    assert result.content == "1 s m 1 T {'extra': 2}"
+
+
+async def test_defaults_are_the_functions_own() -> None:
+    marker = object()
+
+    def ask(x: Any = marker) -> str:
+        return "default" if x is marker else "given"
+
+    assert (await run(ask)).content == "default"
+
+
+async def test_methods_partials_and_callables_are_tools_too() -> None:
+    class Counter:
+        def __init__(self) -> None:
+            self.total = 0
+
+        def add(self, n: int) -> int:
+            """Add."""
+            self.total += n
+            return self.total
+
+        async def __call__(self, n: int) -> int:
+            """Call."""
+            return n
+
+    counter = Counter()
+    assert (await run(counter.add, n=2)).content == "2"
+    assert (await dispatch(ToolCall("c", "Counter", {"n": 5}), [counter])).content == "5"
+    fixed = Tool.from_fn(functools.partial(counter.add, n=1), name="one")
+    assert (await dispatch(ToolCall("c", "one", {}), [fixed])).content == "3"
+
+
+@pytest.mark.parametrize(
+    ("input", "problem"),
+    [
+        ({"x": "many"}, "x: Input should be a valid integer"),
+        ({}, "x: Field required"),
+        ({"x": 1, "z": 2}, "z: Extra inputs are not permitted"),
+    ],
+)
+async def test_wrong_input_is_an_error_result_and_the_function_is_not_called(input: Any, problem: str) -> None:
+    called = []
+
+    def take(x: int) -> None:
+        called.append(x)
+
+    result = await run(take, **input)
+    assert result.is_error
+    assert problem in result.content
+    assert "call it again" in result.content
+    assert called == []
+
+
+async def test_an_unknown_tool_is_an_error_result_that_names_the_known_ones() -> None:
+    result = await dispatch(ToolCall("c1", "delete_all", {}), [book])
+    assert result == ToolResult(
+        "c1", "There is no tool called 'delete_all'. Available tools: book.", is_error=True, name="delete_all"
+    )
+
+
+async def test_a_failing_tool_is_an_error_result_and_its_traceback_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    def fail() -> None:
+        raise RuntimeError("disk full")
+
+    result = await run(fail)
+    assert (result.content, result.is_error) == ("fail failed: RuntimeError: disk full", True)
+    assert "disk full" in caplog.text
+
+
+async def test_a_tool_that_takes_too_long_is_stopped() -> None:
+    cancelled = asyncio.Event()
+
+    @tool(timeout=0.05)
+    async def hang() -> None:
+        try:
+            await asyncio.sleep(30)
+        finally:
+            cancelled.set()
+
+    @tool(timeout=0.05)
+    def block() -> None:
+        time.sleep(0.3)
+
+    @tool(timeout=5)
+    async def own_timeout() -> None:
+        raise TimeoutError("the database")
+
+    results = await dispatch_all([ToolCall("a", "hang"), ToolCall("b", "block")], [hang, block])
+    assert [result.content for result in results] == [
+        "hang did not finish within 0.05 seconds.",
+        "block did not finish within 0.05 seconds.",
+    ]
+    assert cancelled.is_set()
+    assert "the database" in (await run(own_timeout)).content
+
+
+async def test_sync_functions_run_off_the_event_loop_with_the_callers_context() -> None:
+    who: contextvars.ContextVar[str] = contextvars.ContextVar("who")
+    who.set("ada")
+    main = threading.get_ident()
+
+    def look() -> list[Any]:
+        return [threading.get_ident() != main, who.get()]
+
+    assert (await run(look)).content == '[true,"ada"]'
+
+
+async def test_calls_run_at_the_same_time_and_answer_in_order() -> None:
+    arrived: list[int] = []
+    together = asyncio.Event()
+
+    async def meet(n: int) -> int:
+        arrived.append(n)
+        if len(arrived) == 3:
+            together.set()
+        await asyncio.wait_for(together.wait(), 5)
+        return n
+
+    results = await dispatch_all([ToolCall(str(n), "meet", {"n": n}) for n in range(3)], [meet])
+    assert [result.content for result in results] == ["0", "1", "2"]
+
+
+async def test_cancelling_cancels_running_tools() -> None:
+    started, stopped = asyncio.Event(), []
+
+    async def wait(n: int) -> None:
+        started.set()
+        try:
+            await asyncio.sleep(30)
+        finally:
+            stopped.append(n)
+
+    calls = [ToolCall("a", "wait", {"n": 1}), ToolCall("b", "wait", {"n": 2})]
+    task = asyncio.create_task(dispatch_all(calls, [wait]))
+    await started.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert sorted(stopped) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("value", "content"),
+    [
+        (None, "null"),
+        ("text", "text"),
+        ({"when": datetime.date(2026, 1, 2)}, '{"when":"2026-01-02"}'),
+        (Passenger(name="Ada"), '{"name":"Ada","bags":[]}'),
+        ([Bag(1.5)], '[{"kilos":1.5}]'),
+        ("Grüße", "Grüße"),
+        ({"g": "ü"}, '{"g":"ü"}'),
+    ],
+)
+async def test_what_a_tool_returns_becomes_text(value: Any, content: str) -> None:
+    async def give() -> Any:
+        return value
+
+    result = await run(give)
+    assert (result.content, result.value) == (content, value)
+
+
+async def test_a_tool_may_return_parts_or_its_own_result() -> None:
+    picture = image_part(data=b"x", mime="image/png", name="a.png")
+
+    async def show() -> Any:
+        return picture
+
+    async def refuse() -> Any:
+        return ToolResult("ignored", "Not now.", is_error=True)
+
+    shown = await run(show)
+    assert (shown.parts, shown.content) == ((picture,), "[image: a.png]")
+    assert await run(refuse) == ToolResult("c1", "Not now.", is_error=True, name="refuse")
+
+
+async def test_what_is_not_json_is_an_error_result() -> None:
+    loop: list[Any] = []
+    loop.append(loop)
+
+    async def give() -> Any:
+        return loop
+
+    result = await run(give)
+    assert result.is_error
+    assert "not JSON" in result.content
+
+
+def test_a_schema_that_cannot_be_made_names_the_parameter() -> None:
+    def send(where: socket.socket) -> None: ...
+
+    with pytest.raises(ToolSchemaError, match=r"'send'.*parameter 'where'"):
+        Tool.from_fn(send)
+
+    def spread(*names: str) -> None: ...
+
+    with pytest.raises(ToolSchemaError, match=r"\*names"):
+        Tool.from_fn(spread)
+
+    def unresolved(x: int) -> None: ...
+
+    unresolved.__annotations__["x"] = "NotAnywhere"
+    with pytest.raises(ToolSchemaError, match="NotAnywhere"):
+        Tool.from_fn(unresolved)
+
+    with pytest.raises(ToolSchemaError, match="lambda"):
+        Tool.from_fn(lambda x: x)
+
+    with pytest.raises(ToolSchemaError, match="64 letters"):
+        Tool.from_fn(book, name="book a flight")
+
+
+def test_two_tools_of_one_name_are_refused() -> None:
+    def other() -> None: ...
+
+    with pytest.raises(ConfigurationError, match="Two tools are called 'book'"):
+        tools_by_name([book, Tool.from_fn(other, name="book")])
+    assert list(tools_by_name([book, book])) == ["book"]
+    with pytest.raises(ConfigurationError, match="not a tool"):
+        tools_by_name(["book"])  # type: ignore[list-item]
+
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"city": {"type": "string", "minLength": 2}, "days": {"type": "array", "items": {"type": "integer"}}},
+    "required": ["city"],
+}
+
+
+async def test_a_schema_written_by_hand_is_checked_too() -> None:
+    async def weather(**input: Any) -> str:
+        return f"{input}"
+
+    made = Tool("weather", "The weather.", SCHEMA, weather)
+    assert (await dispatch(ToolCall("c", "weather", {"city": "Rome"}), [made])).content == "{'city': 'Rome'}"
+    wrong = await dispatch(ToolCall("c", "weather", {"city": "Rome", "days": [1, "x"]}), [made])
+    assert wrong.is_error
+    assert "days.1: 'x' is not of type 'integer'" in wrong.content
+    with pytest.raises(ToolSchemaError, match="not a valid JSON schema"):
+        Tool("bad", "", {"type": "objekt"}, weather)
+
+
+@given(st.dictionaries(st.text(), st.recursive(st.none() | st.integers() | st.text(), st.lists, max_leaves=5)))
+def test_no_input_whatsoever_makes_dispatch_raise(input: dict[str, Any]) -> None:
+    result = asyncio.run(dispatch(ToolCall("c", "book", input), [book]))
+    assert result.is_error

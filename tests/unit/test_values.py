@@ -1,0 +1,106 @@
+"""Messages and parts are values: frozen, equal by content."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from recollect import (
+    ChatReply,
+    Message,
+    MessagePart,
+    StreamStop,
+    ToolCall,
+    ToolResult,
+    assistant_message,
+    audio_part,
+    file_part,
+    image_part,
+    message_text,
+    text_part,
+    tool_result_message,
+    user_message,
+)
+from recollect.chat import ReplyBuilder, flatten_parts
+from recollect.types import reply_deltas
+
+
+def test_values_are_frozen_and_equal_by_content() -> None:
+    one, two = user_message("Hi"), Message(role="user", content="Hi")
+    assert one == two
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        one.content = "x"  # type: ignore[misc]
+    signed = assistant_message("Hi", [ToolCall("c", "f", {"x": 1})], meta={"anthropic": {"content": []}})
+    assert signed == assistant_message("Hi", [ToolCall("c", "f", {"x": 1})])
+
+
+def test_lists_are_taken_and_kept_as_tuples() -> None:
+    message = Message("assistant", "", parts=[text_part("a")], tool_calls=[ToolCall("c", "f")])  # type: ignore[arg-type]
+    assert message.parts == (text_part("a"),)
+    assert message.tool_calls == (ToolCall("c", "f"),)
+    assert Message("assistant", tool_calls=None).tool_calls == ()  # type: ignore[arg-type]
+    assert ChatReply(text=None, tool_calls=None) == ChatReply()  # type: ignore[arg-type]
+
+
+def test_parts_flatten_to_text_and_placeholders() -> None:
+    parts = [
+        text_part("Look:"),
+        image_part(url="https://example.com/cat.png"),
+        audio_part(data=b"x", mime="audio/mp3"),
+        file_part(data=b"x", mime="application/pdf", name="bill.pdf"),
+        MessagePart("image", text="a caption"),
+        MessagePart("tool-result", text="42"),
+        text_part(""),
+        text_part("Done."),
+    ]
+    assert flatten_parts(parts) == (
+        "Look:\n\n[image: https://example.com/cat.png]\n\n[audio: audio/mp3]\n\n[file: bill.pdf]"
+        "\n\n[image] a caption\n\n[tool-result] 42\n\nDone."
+    )
+    assert flatten_parts([]) == ""
+    assert user_message(parts).content == flatten_parts(parts)
+
+
+@pytest.mark.parametrize(
+    ("message", "text"),
+    [
+        (user_message("Hi"), "Hi"),
+        (Message("user", "fallback", parts=(text_part("a"), text_part("b"))), "a\n\nb"),
+        (Message("tool", {"x": "ü"}), '{"x": "ü"}'),
+        (Message("assistant", None), ""),
+    ],
+)
+def test_the_text_of_a_message_is_found_wherever_it_is(message: Message, text: str) -> None:
+    assert message_text(message) == text
+
+
+@pytest.mark.parametrize("arguments", [{}, {"url": "u", "data": b"x", "mime": "image/png"}, {"data": b"x"}])
+def test_an_image_needs_one_source_and_data_its_type(arguments: Any) -> None:
+    with pytest.raises(ValueError, match="image_part"):
+        image_part(**arguments)
+
+
+def test_a_tool_result_answers_its_call() -> None:
+    message = tool_result_message(ToolResult("c1", "no", is_error=True, name="f"))
+    assert message == Message("tool", "no", tool_call_id="c1", name="f", is_error=True)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        ChatReply(text="Hello", thinking="Hmm."),
+        ChatReply(tool_calls=(ToolCall("a", "f", {"x": 1}), ToolCall("b", "g")), stop_reason="tool_use"),
+        ChatReply(tool_calls=(ToolCall("a", "f", {}, invalid_input='{"x'),), stop_reason="tool_use"),
+    ],
+)
+def test_a_reply_taken_apart_and_put_together_is_the_same(reply: ChatReply) -> None:
+    builder = ReplyBuilder()
+    for delta in reply_deltas(reply):
+        if isinstance(delta, StreamStop):
+            delta = StreamStop(delta.reason, delta.usage)
+        builder.add(delta)
+    builder.add(object())
+    assert builder.reply() == reply
+    assert [c.invalid_input for c in builder.reply().tool_calls] == [c.invalid_input for c in reply.tool_calls]
