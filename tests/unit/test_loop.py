@@ -262,7 +262,7 @@ class Shop:
             shop.done.append(f"look {order}")
             return "paid"
 
-        self.tools = [refund, look]
+        self.tools: list[Any] = [refund, look]
 
 
 WANTED = [

@@ -42,7 +42,7 @@ def test_the_exported_names_are_these() -> None:
     for name in NAMES:
         assert getattr(recollect, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
-        _ = recollect.Nothing  # type: ignore[attr-defined]
+        _ = recollect.Nothing
 
 
 def test_the_chat_package_has_all_its_names() -> None:
@@ -52,7 +52,7 @@ def test_the_chat_package_has_all_its_names() -> None:
     for name in chat.__all__:
         assert getattr(chat, name) is not None
     with pytest.raises(AttributeError):
-        _ = chat.Nothing  # type: ignore[attr-defined]
+        _ = chat.Nothing
 
 
 def test_type_checkers_see_the_same_names() -> None:

@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 from recollect import events
 from recollect.chat.assemble import ReplyBuilder
-from recollect.chat.model import Model, ToolEntry
+from recollect.chat.model import Model, ToolEntry, close_stream
 from recollect.chat.options import ChatOptions
 from recollect.chat.output import OutputSpec, with_schema_instructions
 from recollect.chat.registry import resolve_registration
@@ -180,9 +180,7 @@ class Caller:
                     builder.add(delta)
                     yield delta
             finally:
-                close = getattr(deltas, "aclose", None)
-                if close is not None:
-                    await close()
+                await close_stream(deltas)
             yield builder.reply()
         elif self._stream_fn is not None:
             items = _bridge(lambda sink: self._call_stream(messages, system, tools, settings, sink))

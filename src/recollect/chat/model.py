@@ -117,6 +117,13 @@ def make_request(
     )
 
 
+async def close_stream(deltas: AsyncIterator[Any]) -> None:
+    """End a stream now: leaving an async generator alone would close it only some time later."""
+    close = getattr(deltas, "aclose", None)
+    if close is not None:
+        await close()
+
+
 def as_messages(messages: Messages) -> tuple[Message, ...]:
     """A text, one message or several, as a tuple of messages."""
     if isinstance(messages, str):

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from recollect.chat.model import BaseModel, ChatRequest
+from recollect.chat.model import BaseModel, ChatRequest, close_stream
 from recollect.testing.scripted import as_step
 from recollect.types import ChatReply, ReplyDelta, reply_deltas
 
@@ -48,8 +48,12 @@ class FunctionModel(BaseModel):
 
     async def _stream(self, request: ChatRequest) -> AsyncIterator[ReplyDelta]:
         if self._stream_fn is not None:
-            async for delta in self._stream_fn(request):
-                yield delta
+            deltas = self._stream_fn(request)
+            try:
+                async for delta in deltas:
+                    yield delta
+            finally:
+                await close_stream(deltas)
             return
         for delta in reply_deltas(await self._complete(request)):
             yield delta

@@ -119,7 +119,7 @@ async def test_empty_messages_and_a_tail_that_starts_with_the_assistant_are_acce
 
 async def test_images_and_files_go_in_their_own_blocks_and_audio_is_named(wire: WireServer) -> None:
     wire.will(vendor.whole("ok"))
-    parts = [
+    parts: list[Any] = [
         "What is this?",
         image_part(data=b"png", mime="image/png"),
         image_part(url="https://example.com/cat.jpg"),
@@ -234,7 +234,8 @@ async def test_signed_thinking_streams_as_thinking_and_goes_back_whole(wire: Wir
         stream_of(
             start(),
             *block(
-                *(0, {"type": "thinking", "thinking": "", "signature": ""}),
+                0,
+                {"type": "thinking", "thinking": "", "signature": ""},
                 {"type": "thinking_delta", "thinking": "Let me "},
                 {"type": "thinking_delta", "thinking": "think."},
                 {"type": "signature_delta", "signature": "abc"},
@@ -275,7 +276,8 @@ async def test_unknown_events_pings_and_unknown_deltas_do_no_harm(wire: WireServ
             *map(
                 anthropic_event,
                 block(
-                    *(0, {"type": "text", "text": ""}),
+                    0,
+                    {"type": "text", "text": ""},
                     {"type": "text_delta", "text": "a"},
                     {"type": "brand_new_delta", "y": "z"},
                     {"type": "text_delta", "text": "b"},

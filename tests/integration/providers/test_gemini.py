@@ -193,7 +193,7 @@ async def test_thoughts_are_counted_as_output(wire: WireServer) -> None:
 
 async def test_images_audio_and_files_go_as_data_or_by_address(wire: WireServer) -> None:
     wire.will(vendor.whole("ok"))
-    parts = [
+    parts: list[Any] = [
         "See:",
         image_part(data=b"png", mime="image/png"),
         audio_part(data=b"mp3", mime="audio/mpeg"),

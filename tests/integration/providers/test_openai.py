@@ -90,7 +90,7 @@ async def test_the_request_is_what_openai_documents(wire: WireServer) -> None:
 
 async def test_images_audio_and_files_have_parts_of_their_own(wire: WireServer) -> None:
     wire.will(vendor.whole("ok"))
-    parts = [
+    parts: list[Any] = [
         "See:",
         image_part(data=b"png", mime="image/png", meta={"detail": "low"}),
         image_part(url="https://example.com/cat.jpg"),

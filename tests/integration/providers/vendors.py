@@ -57,21 +57,17 @@ class Anthropic:
         deltas = [
             {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": text}} for text in texts
         ]
-        return [anthropic_event(data) for data in (start, block, *deltas)]
+        events: list[Any] = [start, block, *deltas]
+        return [anthropic_event(data) for data in events]
 
     def ending(self) -> list[str]:
-        return [
-            anthropic_event(data)
-            for data in (
-                {"type": "content_block_stop", "index": 0},
-                {
-                    "type": "message_delta",
-                    "delta": {"stop_reason": "end_turn", "stop_sequence": None},
-                    "usage": {"output_tokens": 7},
-                },
-                {"type": "message_stop"},
-            )
+        delta = {"stop_reason": "end_turn", "stop_sequence": None}
+        events: list[Any] = [
+            {"type": "content_block_stop", "index": 0},
+            {"type": "message_delta", "delta": delta, "usage": {"output_tokens": 7}},
+            {"type": "message_stop"},
         ]
+        return [anthropic_event(data) for data in events]
 
     def streamed_calls(self, calls: Sequence[Call], text: str = "") -> Reply:
         events: list[Any] = [{"type": "message_start", "message": message([], None)}]

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from recollect.chat.model import BaseModel, ChatRequest, Model
+from recollect.chat.model import BaseModel, ChatRequest, Model, close_stream
 from recollect.chat.providers.continuation import Continuation
 from recollect.chat.providers.pace import Pace
 from recollect.chat.retry import backoff, worth_waiting
@@ -172,7 +172,7 @@ class ProviderModel(BaseModel):
                     if not isinstance(target, str) or not self._again(failure, attempt):
                         break
                 finally:
-                    await _close(deltas)
+                    await close_stream(deltas)
                 await asyncio.sleep(backoff(attempt, failures[-1].retry_after))
         raise _given_up(failures)
 
@@ -224,9 +224,3 @@ def _timed_stop(stop: StreamStop, started: float) -> StreamStop:
         return stop
     reply = _timed(stop.reply, started)
     return StreamStop(stop.reason, reply.usage, reply)
-
-
-async def _close(deltas: Any) -> None:
-    close = getattr(deltas, "aclose", None)
-    if close is not None:
-        await close()
