@@ -240,7 +240,7 @@ class _Run:
     )
 
     def __init__(self, opts: ChatOptions, given: tuple[Message, ...]) -> None:
-        if opts.skills is not None or opts.skill_resolver is not None:
+        if opts.skills or opts.skill_resolver is not None:
             raise ConfigurationError("ChatOptions.skills and skill_resolver are not supported by this version yet.")
         if not given:
             raise ConfigurationError("There is nothing to answer: pass at least one message.")

@@ -78,26 +78,34 @@ def price(
     provider: str | None, model: str, input_tokens: int, output_tokens: int, cached: int = 0, cache_write: int = 0
 ) -> float | None:
     """The cost in US dollars by a maintained price list, or None where it has no price or is not installed."""
-    try:
-        from genai_prices import Usage, calc_price
-    except ImportError:
+    prices = price_list()
+    if prices is None:
         return None
     provider_id = _PRICE_IDS.get((provider or "").lower().replace(" ", ""))
     if provider and provider_id is None:
         return None  # a host of one's own: the vendor's price is not what it costs
-    usage = Usage(
+    usage = prices.Usage(
         input_tokens=input_tokens,
         output_tokens=output_tokens,
         cache_read_tokens=cached or None,
         cache_write_tokens=cache_write or None,
     )
     try:
-        return float(calc_price(usage, model_ref=model, provider_id=provider_id).total_price)
+        return float(prices.calc_price(usage, model_ref=model, provider_id=provider_id).total_price)
     except LookupError:
         return None
     except ValueError as error:  # numbers the price list's checks refuse, such as more cached than sent
         log.warning("no cost for %s: %s", model, error)
         return None
+
+
+def price_list() -> Any:
+    """The price list's module, or None; loading it takes a while, so adapters do it when they open their client."""
+    try:
+        import genai_prices
+    except ImportError:
+        return None
+    return genai_prices
 
 
 def _mapping(raw: Any) -> Mapping[str, Any]:

@@ -200,7 +200,7 @@ async def test_several_text_blocks_join_with_nothing_between(wire: WireServer) -
         assert (await model.complete("Hi")).text == "One, two."
 
 
-UNUSUAL = [
+UNUSUAL: list[dict[str, Any]] = [
     {"type": "thinking", "thinking": "", "signature": "sig=="},
     {"type": "redacted_thinking", "data": "secret"},
     {"type": "server_tool_use", "id": "srv1", "name": "web_search", "input": {"query": "x"}},

@@ -16,6 +16,7 @@ from recollect.chat.model import BaseModel, ChatRequest, Model, close_stream
 from recollect.chat.providers.continuation import Continuation
 from recollect.chat.providers.pace import Pace
 from recollect.chat.retry import backoff, worth_waiting
+from recollect.chat.usage import price_list
 from recollect.errors import (
     ConfigurationError,
     ProviderAuthError,
@@ -73,6 +74,7 @@ class ProviderModel(BaseModel):
         """The SDK's client, opened when first used."""
         if self._client is None:
             self._client = self._open_client(self._given_client)
+            price_list()
         return self._client
 
     async def aclose(self) -> None:
