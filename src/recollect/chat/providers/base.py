@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypedDict
 
 from recollect.chat.model import BaseModel, ChatRequest, Model, close_stream
 from recollect.chat.providers.continuation import Continuation
@@ -25,6 +25,18 @@ from recollect.errors import (
     RecollectError,
 )
 from recollect.types import ChatReply, ReplyDelta, StreamStop, TextDelta
+
+
+class ModelOptions(TypedDict, total=False):
+    """What every adapter's constructor takes; `ProviderModel` explains it."""
+
+    api_key: str | None
+    base_url: str | None
+    client: Any
+    backup_models: Sequence[str | Model]
+    config: Mapping[str, Any] | None
+    timeout: float
+    retries: int
 
 
 class ProviderModel(BaseModel):

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 from recollect.chat.providers.anthropic.state import keep_blocks
+from recollect.chat.providers.stainless import as_dict
 from recollect.chat.usage import make_usage
 from recollect.types import (
     ChatReply,
@@ -106,14 +107,6 @@ def _reply(
         thinking="".join(block.get("thinking") or "" for block in blocks if block.get("type") == "thinking"),
         meta=keep_blocks(blocks),
     )
-
-
-def as_dict(value: Any) -> dict[str, Any]:
-    """An SDK object as the JSON it came from."""
-    if isinstance(value, Mapping):
-        return dict(value)
-    dumped: dict[str, Any] = value.model_dump(mode="json", exclude_unset=True, warnings=False)
-    return dumped
 
 
 def _merge(block: dict[str, Any], delta: Mapping[str, Any]) -> None:

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, Unpack
 
 from recollect.chat.model import ChatRequest
+from recollect.chat.providers import stainless
 from recollect.chat.providers.anthropic.decode import decode, decode_stream
 from recollect.chat.providers.anthropic.encode import encode
-from recollect.chat.providers.base import ProviderModel
-from recollect.chat.providers.failures import (
-    error_fields,
-    sdk_cause,
-    status_failure,
-    status_of,
-    transport_failure,
-    unreadable,
-)
+from recollect.chat.providers.base import ModelOptions, ProviderModel
 from recollect.chat.providers.pace import Pace, watch_bytes
-from recollect.errors import ConfigurationError, MissingExtraError, MissingKeyError, ProviderError
+from recollect.errors import MissingExtraError, MissingKeyError, ProviderError
 from recollect.types import ChatReply, ReplyDelta, StreamStop
 
 DEFAULT_MAX_TOKENS = 8_192
@@ -39,8 +31,8 @@ class AnthropicModel(ProviderModel):
 
     provider = "Anthropic"
 
-    def __init__(self, model: str, *, cache: bool | str = False, **kwargs: Any) -> None:
-        super().__init__(model, **kwargs)
+    def __init__(self, model: str, *, cache: bool | str = False, **options: Unpack[ModelOptions]) -> None:
+        super().__init__(model, **options)
         self.cache = cache
 
     def _open_client(self, given: Any) -> Any:
@@ -49,20 +41,15 @@ class AnthropicModel(ProviderModel):
         except ImportError as error:
             raise MissingExtraError("anthropic", "anthropic", "AnthropicModel") from error
         if given is not None:
-            if not inspect.iscoroutinefunction(inspect.unwrap(given.messages.create)):
-                raise ConfigurationError("client= must be an async client, such as anthropic.AsyncAnthropic().")
-            return given.with_options(max_retries=0)
+            return stainless.without_retries(given, given.messages.create, "anthropic.AsyncAnthropic()")
         client = anthropic.AsyncAnthropic(api_key=self._api_key, base_url=self._base_url, max_retries=0)
         if not (client.api_key or client.auth_token or getattr(client, "credentials", None)):
             raise MissingKeyError(self.provider, ["ANTHROPIC_API_KEY"])
         return client
 
     def _arguments(self, model: str, request: ChatRequest) -> dict[str, Any]:
-        body, extra = encode(model, request, default_max_tokens=DEFAULT_MAX_TOKENS, cache=self.cache)
-        headers = extra.pop("extra_headers", None)
-        extra.update(extra.pop("extra_body", None) or {})
-        # The SDK's own read timeout must not undercut ours.
-        return {**body, "extra_body": extra or None, "extra_headers": headers, "timeout": self.timeout + 30}
+        body, config = encode(model, request, default_max_tokens=DEFAULT_MAX_TOKENS, cache=self.cache)
+        return stainless.arguments(body, config, self.timeout)
 
     async def _complete_once(self, model: str, request: ChatRequest, pace: Pace) -> ChatReply:
         arguments = self._arguments(model, request)
@@ -83,17 +70,4 @@ class AnthropicModel(ProviderModel):
     def _provider_error(self, error: Exception, model: str) -> ProviderError | None:
         import anthropic
 
-        if isinstance(error, anthropic.APIStatusError):
-            message, kind, _ = error_fields(error.body)
-            status = error.status_code if error.status_code >= 400 else status_of(kind, None)
-            return status_failure(
-                *(self.provider, model, status, message or str(error)),
-                headers=error.response.headers,
-                body=error.body,
-                request_id=error.request_id,
-            )
-        if isinstance(error, anthropic.APIConnectionError):
-            return transport_failure(self.provider, model, sdk_cause(error))
-        if isinstance(error, anthropic.APIError):
-            return unreadable(self.provider, model, error)
-        return transport_failure(self.provider, model, error)
+        return stainless.failure(anthropic, error, self.provider, model)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Mapping
-from typing import Any
+from typing import Any, Unpack
 
 from recollect.chat.model import ChatRequest
-from recollect.chat.providers.base import ProviderModel
+from recollect.chat.providers.base import ModelOptions, ProviderModel
 from recollect.chat.providers.failures import status_failure, transport_failure, unreadable
 from recollect.chat.providers.gemini.decode import decode, decode_stream
 from recollect.chat.providers.gemini.encode import encode
@@ -27,8 +27,8 @@ class GeminiModel(ProviderModel):
 
     provider = "Gemini"
 
-    def __init__(self, model: str = "gemini-2.5-flash", **kwargs: Any) -> None:
-        super().__init__(model, **kwargs)
+    def __init__(self, model: str = "gemini-2.5-flash", **options: Unpack[ModelOptions]) -> None:
+        super().__init__(model, **options)
         self._http: Any = None
 
     def _open_client(self, given: Any) -> Any:

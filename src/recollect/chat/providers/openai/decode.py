@@ -10,6 +10,7 @@ from recollect.chat.providers.failures import error_fields, status_failure, stat
 from recollect.chat.providers.openai.dialect import Dialect
 from recollect.chat.providers.openai.encode import KEY
 from recollect.chat.providers.openai.thinktags import ThinkSplitter, split_thinking
+from recollect.chat.providers.stainless import as_dict
 from recollect.chat.usage import make_usage
 from recollect.types import (
     ChatReply,
@@ -170,14 +171,6 @@ class _Calls:
                 value, invalid = parse_arguments("".join(call["pieces"]))
                 made.append(ToolCall(call["id"], call["name"], value, invalid, call["kept"]))
         return tuple(made)
-
-
-def as_dict(value: Any) -> dict[str, Any]:
-    """An SDK object as the JSON it came from."""
-    if isinstance(value, Mapping):
-        return dict(value)
-    dumped: dict[str, Any] = value.model_dump(mode="json", exclude_unset=True, warnings=False)
-    return dumped
 
 
 def _whole_call(call: Mapping[str, Any]) -> ToolCall:

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 from collections.abc import AsyncIterator, Mapping
-from typing import Any
+from typing import Any, Unpack
 
 from recollect.chat.model import ChatRequest
-from recollect.chat.providers.base import ProviderModel
-from recollect.chat.providers.failures import (
-    error_fields,
-    sdk_cause,
-    status_failure,
-    status_of,
-    transport_failure,
-    unreadable,
-)
+from recollect.chat.providers import stainless
+from recollect.chat.providers.base import ModelOptions, ProviderModel
+from recollect.chat.providers.failures import unreadable
 from recollect.chat.providers.openai.decode import decode, decode_stream
 from recollect.chat.providers.openai.dialect import COMPATIBLE, OPENAI, OPENROUTER, Dialect
 from recollect.chat.providers.openai.encode import encode
@@ -50,9 +43,7 @@ class OpenAIModel(ProviderModel):
         except ImportError as error:
             raise MissingExtraError("openai", "openai", type(self).__name__) from error
         if given is not None:
-            if not inspect.iscoroutinefunction(inspect.unwrap(given.chat.completions.create)):
-                raise ConfigurationError("client= must be an async client, such as openai.AsyncOpenAI().")
-            return given.with_options(max_retries=0)
+            return stainless.without_retries(given, given.chat.completions.create, "openai.AsyncOpenAI()")
         return openai.AsyncOpenAI(
             api_key=self._key(),
             base_url=self._base_url or self.default_base_url,
@@ -61,11 +52,8 @@ class OpenAIModel(ProviderModel):
         )
 
     def _arguments(self, model: str, request: ChatRequest) -> dict[str, Any]:
-        body, extra = encode(model, request, self.dialect)
-        headers = extra.pop("extra_headers", None)
-        extra.update(extra.pop("extra_body", None) or {})
-        # The SDK's own read timeout must not undercut ours.
-        return {**body, "extra_body": extra or None, "extra_headers": headers, "timeout": self.timeout + 30}
+        body, config = encode(model, request, self.dialect)
+        return stainless.arguments(body, config, self.timeout)
 
     async def _complete_once(self, model: str, request: ChatRequest, pace: Pace) -> ChatReply:
         completion = await pace.wait(self.client.chat.completions.create(**self._arguments(model, request)))
@@ -98,23 +86,7 @@ class OpenAIModel(ProviderModel):
     def _provider_error(self, error: Exception, model: str) -> ProviderError | None:
         import openai
 
-        if isinstance(error, openai.APIStatusError):
-            message, kind, code = error_fields(error.body)
-            status = error.status_code if error.status_code >= 400 else status_of(kind, code)
-            return status_failure(
-                *(self.provider, model, status, message or str(error)),
-                headers=error.response.headers,
-                body=error.body,
-                request_id=error.request_id,
-            )
-        if isinstance(error, openai.APIConnectionError):
-            return transport_failure(self.provider, model, sdk_cause(error))
-        if isinstance(error, openai.APIResponseValidationError):
-            return unreadable(self.provider, model, error)
-        if isinstance(error, openai.APIError):  # an error inside a stream that began well
-            message, kind, code = error_fields(error.body)
-            return status_failure(self.provider, model, status_of(kind, code), message or str(error), body=error.body)
-        return transport_failure(self.provider, model, error)
+        return stainless.failure(openai, error, self.provider, model)
 
 
 class OpenRouterModel(OpenAIModel):
@@ -131,8 +103,10 @@ class OpenRouterModel(OpenAIModel):
     key_variables = ("OPENROUTER_API_KEY",)
     default_base_url = "https://openrouter.ai/api/v1"
 
-    def __init__(self, model: str, *, site_url: str | None = None, site_name: str | None = None, **kwargs: Any) -> None:
-        super().__init__(model, **kwargs)
+    def __init__(
+        self, model: str, *, site_url: str | None = None, site_name: str | None = None, **options: Unpack[ModelOptions]
+    ) -> None:
+        super().__init__(model, **options)
         named = {"HTTP-Referer": site_url, "X-Title": site_name}
         self.headers = {name: value for name, value in named.items() if value}
 
@@ -154,14 +128,13 @@ class CompatibleModel(OpenAIModel):
         self,
         model: str,
         *,
-        base_url: str | None = None,
         provider: str | None = None,
         json_schema: bool = True,
         stream_usage: bool = True,
-        **kwargs: Any,
+        **options: Unpack[ModelOptions],
     ) -> None:
-        super().__init__(model, base_url=base_url, **kwargs)
-        if base_url is None and self.default_base_url is None and self._given_client is None:
+        super().__init__(model, **options)
+        if not (self._base_url or self.default_base_url or self._given_client):
             raise ConfigurationError("CompatibleModel needs base_url=, such as 'http://127.0.0.1:8000/v1'.")
         if provider is not None:
             self.provider = provider
@@ -194,8 +167,8 @@ class OllamaModel(CompatibleModel):
     provider = "Ollama"
     default_base_url = "http://127.0.0.1:11434/v1"
 
-    def __init__(self, model: str, **kwargs: Any) -> None:
+    def __init__(self, model: str, **options: Unpack[ModelOptions]) -> None:
         host = os.environ.get("OLLAMA_HOST")
-        if host and kwargs.get("base_url") is None and kwargs.get("client") is None:
-            kwargs["base_url"] = f"{host if '://' in host else f'http://{host}'}".rstrip("/") + "/v1"
-        super().__init__(model, **kwargs)
+        if host and options.get("base_url") is None and options.get("client") is None:
+            options["base_url"] = f"{host if '://' in host else f'http://{host}'}".rstrip("/") + "/v1"
+        super().__init__(model, **options)
