@@ -31,7 +31,7 @@ def stand_in(request: ChatRequest) -> Step:
     last = request.messages[-1]
     if last.role == "tool":
         return says(f"No coat needed: it is {last.content}.")
-    return calls("weather", city="Lisbon", text="Let me look. ")
+    return calls("weather", city="Lisbon", saying="Let me look. ")
 
 
 def choose_model() -> str | Model:

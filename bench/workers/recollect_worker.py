@@ -8,7 +8,7 @@ import protocol
 from protocol import Seen
 
 from recollect import ChatOptions, LoopResult, run_loop, run_loop_stream, stream_loop, tool
-from recollect.chat import BaseModel, ChatRequest
+from recollect.chat import ChatRequest, ModelBase
 from recollect.types import ChatReply, ReplyDelta, StreamStop, TextDelta, ToolCall
 
 seen = Seen()
@@ -21,7 +21,7 @@ ANSWER = ChatReply(text=protocol.ANSWER)
 DELTAS: tuple[ReplyDelta, ...] = (*map(TextDelta, protocol.PIECES), StreamStop("end_turn"))
 
 
-class InstantModel(BaseModel):
+class InstantModel(ModelBase):
     """Calls the tool when there is one and it has not answered yet."""
 
     model = "instant"

@@ -35,6 +35,17 @@ if TYPE_CHECKING:
 class RecollectError(Exception):
     """Base of every error Recollect raises on purpose."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Errors cross process borders (workers, test runners), and several have an __init__ of their own.
+        return _rebuild, (type(self), self.args, self.__dict__)
+
+
+def _rebuild(kind: type[RecollectError], args: tuple[Any, ...], state: dict[str, Any]) -> RecollectError:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(state)
+    return error
+
 
 class ConfigurationError(RecollectError):
     """Something is set up wrong; the message says what to change."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
+import threading
 from typing import Any
 
 import pydantic
@@ -85,7 +87,7 @@ async def test_the_result_is_ready_for_the_next_run() -> None:
 
 
 async def test_every_delta_of_every_call_reaches_callback_and_iterator_alike() -> None:
-    script = [calls("add", x=1, y=2, text="Let me see. "), says("It is 3.", chunks=3, thinking="Hmm.")]
+    script = [calls("add", x=1, y=2, saying="Let me see. "), says("It is 3.", chunks=3, thinking="Hmm.")]
     seen: list[Any] = []
     late: list[Any] = []
 
@@ -179,7 +181,7 @@ async def test_the_cap_may_end_in_an_answer_instead(streaming: bool) -> None:
 
 
 async def test_a_last_call_that_still_wants_tools_gives_its_text_and_a_sound_history() -> None:
-    model = FunctionModel(lambda request: calls("add", x=1, y=1, text="Hm."))
+    model = FunctionModel(lambda request: calls("add", x=1, y=1, saying="Hm."))
     opts = ChatOptions(model=model, tools=[add], max_iterations=1, on_max_iterations="answer")
     result = await run_loop(opts, "Go")
     assert result.text == "Hm."
@@ -274,7 +276,7 @@ WANTED = [
 
 async def test_a_tool_that_needs_approval_stops_the_loop_and_nothing_runs_twice() -> None:
     shop = Shop()
-    with ScriptedModel([calls(*WANTED, text="One moment."), says("Done.", expect="Too much")]) as model:
+    with ScriptedModel([calls(*WANTED, saying="One moment."), says("Done.", expect="Too much")]) as model:
         opts = ChatOptions(model=model, tools=shop.tools)
         first = await run_loop(opts, "Refund 7 and 8")
         assert (first.stop_reason, first.pending, first.text) == ("approval", tuple(WANTED[1:]), "One moment.")
@@ -577,6 +579,159 @@ async def test_dispatch_asks_once_and_runs_no_tool() -> None:
     assert len(seen) == 4
 
 
+async def test_an_async_callback_is_live_even_when_the_stream_function_does_not_await_it() -> None:
+    seen: list[str] = []
+    caught_up: list[int] = []
+
+    async def on_delta(delta: Any) -> None:
+        if isinstance(delta, TextDelta):
+            seen.append(delta.text)
+
+    async def chat_stream_fn(model: str, messages: Any, system: Any, tools: Any, on_delta: Any) -> None:
+        for text in ("a", "b", "c"):
+            on_delta(TextDelta(text))
+            await asyncio.sleep(0.01)
+            caught_up.append(len(seen))
+        if messages[-1].content == "fail":
+            raise OSError("wire down")
+
+    opts = ChatOptions(model="m", chat_stream_fn=chat_stream_fn)
+    await run_loop_stream(opts, "Hi", on_delta)
+    assert caught_up == [1, 2, 3]
+    with pytest.raises(OSError, match="wire down"):
+        await run_loop_stream(opts, "fail", on_delta)
+    assert seen == ["a", "b", "c"] * 2
+
+
+async def test_an_async_callback_that_fails_ends_the_run() -> None:
+    async def refuse(delta: Any) -> None:
+        raise RuntimeError("client gone")
+
+    async def chat_stream_fn(model: str, messages: Any, system: Any, tools: Any, on_delta: Any) -> None:
+        for _ in range(3):
+            on_delta(TextDelta("x"))
+            await asyncio.sleep(0)
+
+    for opts in (ChatOptions(model="m", chat_stream_fn=chat_stream_fn), ChatOptions(model=ScriptedModel([says("x")]))):
+        with pytest.raises(RuntimeError, match="client gone"):
+            await run_loop_stream(opts, "Hi", refuse)
+
+
+async def test_a_stream_function_may_call_back_from_a_thread() -> None:
+    gate = threading.Event()
+
+    async def chat_stream_fn(model: str, messages: Any, system: Any, tools: Any, on_delta: Any) -> None:
+        def work() -> None:
+            on_delta(TextDelta("a"))
+            assert gate.wait(10)
+
+        await asyncio.to_thread(work)
+
+    async for item in stream_loop(ChatOptions(model="m", chat_stream_fn=chat_stream_fn), "Hi"):
+        gate.set()  # only when the first delta has come
+        if isinstance(item, LoopResult):
+            assert item.text == "a"
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+async def test_usage_may_be_a_mapping_wherever_it_comes_from(streaming: bool) -> None:
+    counted: Any = {"prompt_tokens": 1, "completion_tokens": 2}
+
+    async def chat_stream_fn(model: str, messages: Any, system: Any, tools: Any, on_delta: Any) -> None:
+        if messages[-1].role == "user":
+            on_delta(ToolUseStart("c", "look"))
+        on_delta(StreamStop("end_turn", counted))
+
+    async def look() -> str:
+        return "ok"
+
+    def answer(request: Any) -> ChatReply:
+        wanted = () if request.messages[-1].role == "tool" else (ToolCall("c", "look"),)
+        return ChatReply(text="x", tool_calls=wanted, usage=counted)
+
+    run = run_loop_stream if streaming else run_loop
+    for opts in (
+        ChatOptions(model="m", chat_stream_fn=chat_stream_fn, tools=[look]),
+        ChatOptions(model=FunctionModel(answer), tools=[look]),
+    ):
+        assert (await run(opts, "Hi")).usage.total_tokens == 6
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        lambda model, prompt, system=None, **more: f"{prompt}|{system}",
+        lambda model, prompt, system=None, temperature=0: f"{prompt}|{system}",
+        functools.partial(lambda prefix, model, prompt, system: f"{prompt}|{system}", "x"),
+    ],
+)
+async def test_the_legacy_shape_is_known_by_its_prompt(shape: Any) -> None:
+    assert str(await run_loop(ChatOptions(chat_fn=shape, system="S"), "Hi")) == "Hi|S"
+
+
+async def test_messages_and_decisions_may_be_mappings() -> None:
+    shop = Shop()
+    with ScriptedModel([calls(WANTED[1]), says("No.", expect="Too much")]) as model:
+        opts = ChatOptions(model=model, tools=shop.tools)
+        pending = await run_loop_messages(opts, [{"role": "user", "content": "Refund 7"}])
+        decision = {"approved": False, "reason": "Too much"}
+        await run_loop_messages(opts, pending.messages, approvals={"b": decision})
+    assert model.requests[0].messages == (user_message("Refund 7"),)
+    assert str(await run_loop(ChatOptions(model=None, chat_fn=lambda m, p, s: p), "Hi")) == "Hi"  # type: ignore[arg-type]
+
+
+async def test_a_decided_call_is_a_step_and_an_event() -> None:
+    shop = Shop()
+    seen: list[events.RunEvent] = []
+    with ScriptedModel([calls(*WANTED[1:], saying="One moment."), says("Done.")]) as model:
+        opts = ChatOptions(model=model, tools=shop.tools, emit_steps=True)
+        pending = await run_loop(opts, "Refund")
+        again = await run_loop_messages(opts, pending.messages)
+        assert again.text == "One moment."
+        with events.listen(seen.append):
+            result = await run_loop_messages(opts, pending.messages, approvals={"b": True, "c": Approval(False, "No")})
+    assert {r.id: r.is_error for r in result.steps[0].tool_results} == {"b": False, "c": True}
+    assert [event.data.iteration for event in seen] == [1, 2]
+
+
+async def test_arguments_that_do_not_fit_are_not_put_before_a_person() -> None:
+    shop = Shop()
+    with ScriptedModel([calls("refund", wrong=1), says("Sorry.", expect="Invalid arguments")]) as model:
+        result = await run_loop(ChatOptions(model=model, tools=shop.tools), "Refund")
+    assert (result.text, result.pending) == ("Sorry.", ())
+
+
+async def test_a_required_tool_is_required_once() -> None:
+    with ScriptedModel([calls("add", x=1, y=2), says("3")]) as model:
+        await run_loop(ChatOptions(model=model, tools=[add], tool_choice="required"), "1 + 2?")
+    assert [request.tool_choice for request in model.requests] == ["required", None]
+
+
+@pytest.mark.parametrize(
+    ("output_type", "text", "value"),
+    [
+        (list[int], "[1, 2]", [1, 2]),
+        (list[int], '{"result": [1, 2]}', [1, 2]),
+        (int, "42", 42),
+        (City | None, '{"name": "Rome", "people": 1}', City(name="Rome", people=1)),
+        (City | None, '{"result": null}', None),
+        (dict[str, int], '{"a": 1}', {"a": 1}),
+        (str, '{"result": "x"}', "x"),
+    ],
+)
+async def test_answers_of_any_type(output_type: Any, text: str, value: Any) -> None:
+    with ScriptedModel([says(text)]) as model:
+        assert (await run_loop(ChatOptions(model=model, output_type=output_type), "?")).output == value
+
+
+async def test_dispatch_keeps_to_the_budget_too() -> None:
+    opts = ChatOptions(model=ScriptedModel([]), max_context_tokens=5)
+    with pytest.raises(BudgetExceededError):
+        await dispatch_chat(opts, [user_message("x" * 100)])
+    with pytest.raises(BudgetExceededError):
+        await dispatch_chat_stream(opts, [user_message("x" * 100)])
+
+
 # Bad input
 
 
@@ -607,6 +762,8 @@ async def test_wrong_arguments_are_refused_by_name() -> None:
         await run_loop(opts, "Hi", temprature=0)
     with pytest.raises(ConfigurationError, match="at least one message"):
         await run_loop_messages(opts, [])
+    with pytest.raises(ConfigurationError, match="Pass a type"):
+        await run_loop(opts, "Hi", output_type={"type": "object"})
     with pytest.raises(ConfigurationError, match="ChatReply or a str"):
         await run_loop(ChatOptions(chat_fn=lambda *a: 42), "Hi")
 

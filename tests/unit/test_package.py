@@ -29,10 +29,10 @@ with_providers
 """.split()  # noqa: SIM905
 
 CHAT_NAMES = """
-BaseModel Provider ReplyBuilder LoopStep builtin_providers check_budget count_tokens_heuristic detect_provider
+ModelBase Provider ReplyBuilder LoopStep builtin_providers check_budget count_tokens_heuristic detect_provider
 detect_provider_from dispatch_chat dispatch_chat_stream estimate_system_tokens estimate_tools_tokens
 flatten_parts format_budget_breakdown prefix_detector provider_name render_part repair_history
-resolve_registration
+resolve_registration close_models
 """.split()  # noqa: SIM905
 
 

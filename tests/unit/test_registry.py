@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib.metadata import EntryPoint
 from typing import Any
 
@@ -103,6 +104,28 @@ def test_a_broken_plugin_takes_nobody_down_and_is_named(plugins: Any, caplog: py
     assert "plugin0" in caplog.text
     with pytest.raises(UnknownModelError, match="failed to load: plugin0"):
         detect_provider("llama-99")
+
+
+@pytest.mark.parametrize(
+    ("name", "sent"),
+    [
+        ("openrouter/auto", "openrouter/auto"),
+        ("openrouter/minimax/m2", "minimax/m2"),
+        ("Ollama/llama3", "llama3"),
+        ("gpt-5", "gpt-5"),
+    ],
+)
+def test_the_prefix_that_names_the_provider_is_not_sent(name: str, sent: str) -> None:
+    assert open_model(name).model == sent
+
+
+async def test_replacing_one_function_of_a_provider_is_respected() -> None:
+    entry = resolve_registration(ChatOptions(model="gpt-5"))
+    opts = ChatOptions(model="gpt-5", providers=[replace(entry, chat_fn=shout)])
+    assert str(await run_loop(opts, "hi")) == "gpt-5: HI"
+    mine = ProviderRegistration("mine", prefix_detector("mine-"), "Mine", meta=None)  # type: ignore[arg-type]
+    with pytest.raises(UnknownModelError, match="Mine"):
+        resolve_registration(ChatOptions(model="llama-99", providers=[mine]))
 
 
 def test_a_model_object_by_name() -> None:

@@ -89,6 +89,21 @@ async def test_a_function_is_a_model() -> None:
         await FunctionModel(lambda request: raises(OSError())).complete("Hi")
 
 
+async def test_a_functions_steps_are_played_in_full() -> None:
+    model = FunctionModel(lambda request: says("Hello!", chunks=3))
+    assert [d.text async for d in model.stream("Hi") if isinstance(d, TextDelta)] == ["Hel", "lo!"]
+    stream: Any = FunctionModel(lambda request: raises(OSError(), after="Hel")).stream("Hi")
+    assert await anext(stream) == TextDelta("Hel")
+    with pytest.raises(OSError):
+        await anext(stream)
+
+
+def test_a_tools_input_may_use_any_name() -> None:
+    assert calls("shout", text="hi").reply.tool_calls[0].input == {"text": "hi"}
+    assert calls("wait", {"delay": 3, "usage": "low"}).reply.tool_calls[0].input == {"delay": 3, "usage": "low"}
+    assert calls("look", saying="One moment.").reply.text == "One moment."
+
+
 async def test_models_are_chat_functions_too() -> None:
     with ScriptedModel([says("Hello!"), says("Hello!")]) as model:
         opts = ChatOptions(model="a-name", chat_fn=model.chat_fn, chat_stream_fn=model.chat_stream_fn)

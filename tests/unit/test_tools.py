@@ -8,9 +8,11 @@ import dataclasses
 import datetime
 import enum
 import functools
+import gc
 import socket
 import threading
 import time
+import weakref
 from typing import Annotated, Any, Literal
 
 import pydantic
@@ -334,6 +336,101 @@ def test_two_tools_of_one_name_are_refused() -> None:
     assert list(tools_by_name([book, book])) == ["book"]
     with pytest.raises(ConfigurationError, match="not a tool"):
         tools_by_name(["book"])  # type: ignore[list-item]
+
+
+async def test_a_default_written_as_a_field_is_a_default() -> None:
+    def pick(x: int = pydantic.Field(ge=1), y: int = pydantic.Field(5, description="The y.")) -> list[int]:
+        return [x, y]
+
+    made = Tool.from_fn(pick)
+    assert made.parameters["required"] == ["x"]
+    assert made.parameters["properties"]["x"]["minimum"] == 1
+    assert made.parameters["properties"]["y"]["description"] == "The y."
+    assert (await run(pick, x=2)).content == "[2,5]"
+    assert (await run(pick, x=0)).is_error
+
+
+async def test_a_sync_tool_may_raise_what_a_future_cannot_carry() -> None:
+    def exhausted() -> int:
+        return next(iter([]))
+
+    result = await asyncio.wait_for(run(exhausted), 5)
+    assert result.is_error
+    assert "StopIteration" in result.content
+
+
+async def test_a_tool_whose_own_task_was_cancelled_has_failed_and_the_run_goes_on() -> None:
+    async def inner() -> None:
+        task = asyncio.create_task(asyncio.sleep(30))
+        task.cancel()
+        await task
+
+    assert "CancelledError" in (await run(inner)).content
+
+
+async def test_a_check_that_breaks_is_an_error_result() -> None:
+    def take(x: Annotated[str, pydantic.AfterValidator({}.__getitem__)]) -> str:
+        return x
+
+    result = await run(take, x="a")
+    assert result.is_error
+    assert "KeyError" in result.content
+
+
+async def test_keys_that_json_does_not_know_are_converted() -> None:
+    async def give() -> Any:
+        return {datetime.date(2026, 1, 2): 5}
+
+    assert (await run(give)).content == '{"2026-01-02":5}'
+
+
+def test_a_method_without_its_object_is_refused() -> None:
+    class Shop:
+        def sell(self, item: str) -> str:
+            """Sell."""
+            return item
+
+    with pytest.raises(ToolSchemaError, match=r"tools=\[thing.sell\]"):
+        Tool.from_fn(Shop.sell)
+    assert list(Tool.from_fn(Shop().sell).parameters["properties"]) == ["item"]
+
+
+def test_what_a_tool_returns_need_not_be_resolvable() -> None:
+    def give(x: int) -> None: ...
+
+    give.__annotations__["return"] = "OnlyForTypeCheckers"
+    assert Tool.from_fn(give).parameters["required"] == ["x"]
+
+
+def test_functions_and_objects_made_into_tools_can_be_freed() -> None:
+    class Thing:
+        def look(self) -> str:
+            """Look."""
+            return ""
+
+    def make() -> Any:
+        big = Thing()
+
+        def closure() -> Thing:
+            """Hold something."""
+            return big
+
+        return closure
+
+    thing, closure = Thing(), make()
+    as_tool(thing.look)
+    as_tool(closure)
+    gone = [weakref.ref(thing), weakref.ref(closure)]
+    del thing, closure
+    gc.collect()
+    assert [ref() for ref in gone] == [None, None]
+
+
+async def test_a_call_may_be_a_mapping() -> None:
+    async def double(n: int) -> int:
+        return 2 * n
+
+    assert (await dispatch({"id": "c", "name": "double", "input": {"n": 2}}, [double])).content == "4"
 
 
 SCHEMA = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -78,6 +79,16 @@ def test_usages_add_up_and_name_only_what_they_share() -> None:
     assert one + two == ChatUsage(
         input_tokens=11, output_tokens=22, total_tokens=33, cost_usd=0.5, provider="p", cached_tokens=4
     )
+
+
+def test_a_usage_stays_as_it_is_and_decimals_are_numbers() -> None:
+    usage = ChatUsage(input_tokens=1, cache_write_tokens=2, provider="p")
+    assert make_usage(usage, "other", "m") == ChatUsage(input_tokens=1, cache_write_tokens=2, provider="p", model="m")
+    assert make_usage({"cost": Decimal("0.5")}).cost_usd == 0.5
+
+
+def test_a_part_without_names_does_not_erase_them() -> None:
+    assert (ChatUsage() + ChatUsage(provider="p", model="m")).provider == "p"
 
 
 def test_something_else_is_refused() -> None:

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+import pickle
 from typing import Any
 
 import pytest
 
 from recollect import (
+    BudgetExceededError,
     ChatReply,
+    MaxIterationsError,
     Message,
     MessagePart,
+    MissingExtraError,
+    MissingKeyError,
+    OutputValidationError,
+    ProviderRateLimitError,
     StreamStop,
     ToolCall,
     ToolResult,
+    UnknownModelError,
     assistant_message,
     audio_part,
     file_part,
@@ -24,7 +32,7 @@ from recollect import (
     user_message,
 )
 from recollect.chat import ReplyBuilder, flatten_parts
-from recollect.types import reply_deltas
+from recollect.types import as_message, reply_deltas
 
 
 def test_values_are_frozen_and_equal_by_content() -> None:
@@ -80,6 +88,46 @@ def test_the_text_of_a_message_is_found_wherever_it_is(message: Message, text: s
 def test_an_image_needs_one_source_and_data_its_type(arguments: Any) -> None:
     with pytest.raises(ValueError, match="image_part"):
         image_part(**arguments)
+
+
+def test_a_data_url_is_data_and_never_text() -> None:
+    part = image_part(url="data:image/gif;base64,R0lG")
+    assert (part.mime, part.data, part.url) == ("image/gif", "R0lG", None)
+    assert audio_part(url="data:audio/mp3,a%20b").data == "YSBi"
+    assert flatten_parts([MessagePart("image", url="data:image/gif;base64,R0lG")]) == "[image]"
+
+
+def test_messages_may_be_mappings() -> None:
+    found = as_message(
+        {
+            "role": "assistant",
+            "content": "",
+            "parts": [{"kind": "text", "text": "Hi"}],
+            "tool_calls": [{"id": "c", "name": "f", "input": {"x": 1}}],
+        }
+    )
+    assert found == Message("assistant", "", (text_part("Hi"),), (ToolCall("c", "f", {"x": 1}),))
+    with pytest.raises(TypeError, match="a mapping with 'role'"):
+        as_message("Hi")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        UnknownModelError("x", ["y"]),
+        MissingKeyError("P", ["KEY"]),
+        MissingExtraError("p", "e", "It"),
+        BudgetExceededError({"messages": 3}, 3, 2),
+        MaxIterationsError(3, [user_message("Hi")]),
+        OutputValidationError("City", "no", "text", []),
+        ProviderRateLimitError("slow", status=429, retry_after=3),
+    ],
+)
+def test_errors_survive_the_way_to_another_process(error: Exception) -> None:
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is type(error)
+    assert str(again) == str(error)
+    assert vars(again) == vars(error)
 
 
 def test_a_tool_result_answers_its_call() -> None:

@@ -24,12 +24,13 @@ from recollect.chat.loop import (
     run_loop_stream_messages,
     stream_loop,
 )
-from recollect.chat.model import BaseModel, ChatRequest, Model
+from recollect.chat.model import ChatRequest, Model, ModelBase
 from recollect.chat.options import ChatOptions
 from recollect.chat.registry import (
     Provider,
     ProviderRegistration,
     builtin_providers,
+    close_models,
     detect_provider,
     detect_provider_from,
     open_model,
@@ -83,7 +84,6 @@ _ADAPTERS = (
 __all__ = [
     "AnthropicModel",
     "Approval",
-    "BaseModel",
     "BudgetExceededError",
     "ChatOptions",
     "ChatReply",
@@ -97,6 +97,7 @@ __all__ = [
     "Message",
     "MessagePart",
     "Model",
+    "ModelBase",
     "OllamaModel",
     "OpenAIModel",
     "OpenRouterModel",
@@ -116,6 +117,7 @@ __all__ = [
     "audio_part",
     "builtin_providers",
     "check_budget",
+    "close_models",
     "count_tokens_heuristic",
     "detect_provider",
     "detect_provider_from",

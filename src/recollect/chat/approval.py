@@ -28,12 +28,15 @@ class Approval:
     input: Mapping[str, Any] | None = None
 
 
-Decision = Approval | bool
+Decision = Approval | bool | Mapping[str, Any]
 
 
 def decided(call: ToolCall, decision: Decision) -> ToolCall | ToolResult:
     """The call to run, or the result that tells the model it was denied."""
-    approval = Approval(decision) if isinstance(decision, bool) else decision
+    if isinstance(decision, bool):
+        approval = Approval(decision)
+    else:
+        approval = Approval(**decision) if isinstance(decision, Mapping) else decision
     if approval.approved:
         return call if approval.input is None else replace(call, input=approval.input, invalid_input=None)
     reason = f": {approval.reason}" if approval.reason else "."

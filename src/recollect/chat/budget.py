@@ -53,7 +53,7 @@ def check_budget(
         raise BudgetExceededError(breakdown, total, limit)
     if opts.warn_context_pct is not None:
         share = opts.warn_context_pct / 100 if opts.warn_context_pct > 1 else opts.warn_context_pct
-        if total > share * (opts.model_context_window or limit):
+        if total > share * limit:
             log.warning("context is filling up: %s", format_budget_breakdown(breakdown, total, limit))
     return breakdown
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
+import threading
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,10 +14,11 @@ from weakref import WeakKeyDictionary
 
 from recollect import events
 from recollect.chat.assemble import ReplyBuilder
-from recollect.chat.model import Model, ToolEntry, close_stream
+from recollect.chat.budget import check_budget
+from recollect.chat.model import Messages, Model, ToolEntry, as_messages, close_stream
 from recollect.chat.options import ChatOptions
 from recollect.chat.output import OutputSpec, with_schema_instructions
-from recollect.chat.registry import resolve_registration
+from recollect.chat.registry import resolve_registration, shipped_adapter
 from recollect.chat.usage import make_usage
 from recollect.errors import ConfigurationError
 from recollect.tools import Tool, as_tool
@@ -25,9 +27,7 @@ from recollect.types import ChatReply, ChatUsage, Message, ReplyDelta, StreamSto
 OnDelta = Callable[[ReplyDelta], Any]
 
 
-async def dispatch_chat(
-    opts: ChatOptions, messages: Sequence[Message], tools: Sequence[ToolEntry] | None = None
-) -> ChatReply:
+async def dispatch_chat(opts: ChatOptions, messages: Messages, tools: Sequence[ToolEntry] | None = None) -> ChatReply:
     """One call: `opts.chat_fn` if there is one, else the model object, else the provider registered for the name.
 
     >>> import asyncio
@@ -36,12 +36,14 @@ async def dispatch_chat(
     >>> asyncio.run(dispatch_chat(ChatOptions(chat_fn=hello), [user_message("Hi")], [])).text
     'Hello!'
     """
-    return await Caller(opts).complete(messages, opts.system, _as_tools(tools), call_settings(opts))
+    messages, made = as_messages(messages), _as_tools(tools)
+    check_budget(opts, messages, made)
+    return await Caller(opts).complete(messages, opts.system, made, call_settings(opts))
 
 
 async def dispatch_chat_stream(
     opts: ChatOptions,
-    messages: Sequence[Message],
+    messages: Messages,
     tools: Sequence[ToolEntry] | None = None,
     on_delta: OnDelta | None = None,
 ) -> ChatReply:
@@ -55,9 +57,10 @@ async def dispatch_chat_stream(
     >>> seen[0]
     TextDelta(text='Hello!')
     """
-    caller = Caller(opts)
+    messages, made = as_messages(messages), _as_tools(tools)
+    check_budget(opts, messages, made)
     sink = DeltaSink(opts, on_delta)
-    return await caller.stream_to(messages, opts.system, _as_tools(tools), call_settings(opts), sink)
+    return await Caller(opts).stream_to(messages, opts.system, made, call_settings(opts), sink)
 
 
 def call_settings(opts: ChatOptions) -> dict[str, Any]:
@@ -75,16 +78,17 @@ def call_settings(opts: ChatOptions) -> dict[str, Any]:
 class DeltaSink:
     """Where deltas go: the caller's callback, sync or async, and the run's event stream.
 
-    Calling it returns something awaitable, so that stream functions may write `on_delta(d)` or `await on_delta(d)`.
-    What an async callback has not finished by then is awaited by `settle`, in order.
+    What an async callback has to do is done by one task, in order, while the stream goes on. Calling the sink returns
+    it, and it can be awaited, so that stream functions may write `on_delta(d)` or `await on_delta(d)`.
     """
 
-    __slots__ = ("_label", "_on_delta", "pending")
+    __slots__ = ("_label", "_on_delta", "_task", "_waiting")
 
     def __init__(self, opts: ChatOptions, on_delta: OnDelta | None) -> None:
         self._on_delta = on_delta
         self._label = opts.delta_data_type if opts.emit_stream_deltas else None
-        self.pending: deque[Any] = deque()
+        self._waiting: deque[Any] = deque()
+        self._task: asyncio.Task[None] | None = None
 
     def __call__(self, delta: ReplyDelta) -> DeltaSink:
         if self._label is not None:
@@ -92,17 +96,39 @@ class DeltaSink:
         if self._on_delta is not None:
             outcome = self._on_delta(delta)
             if outcome is not None and inspect.isawaitable(outcome):
-                self.pending.append(outcome)
+                self._waiting.append(outcome)
+                if self._task is None or self._task.done():
+                    if self._task is not None:
+                        self._task.result()  # raises what the callback raised before
+                    self._task = asyncio.ensure_future(self._work())
         return self
 
     def __await__(self) -> Generator[Any, Any, None]:
-        if self.pending:
+        if self._task is not None:
             yield from self.settle().__await__()
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether an async callback still has something to do."""
+        return self._task is not None
+
     async def settle(self) -> None:
-        """Wait for what an async callback still has to do."""
-        while self.pending:
-            await self.pending.popleft()
+        """Wait until it has caught up; what the callback raises is raised here."""
+        try:
+            while self._task is not None:
+                task, self._task = self._task, None
+                await task
+                if self._waiting:
+                    self._task = asyncio.ensure_future(self._work())
+        finally:
+            while self._waiting:  # after a failure nobody will await the rest
+                close = getattr(self._waiting.popleft(), "close", None)
+                if close is not None:
+                    close()
+
+    async def _work(self) -> None:
+        while self._waiting:
+            await self._waiting.popleft()
 
 
 class Caller:
@@ -121,6 +147,10 @@ class Caller:
             self._model = opts.model
             return
         entry = resolve_registration(opts)
+        adapter = shipped_adapter(entry)
+        if adapter is not None:
+            self._model = adapter.model(self._name)
+            return
         self._complete_fn, self._stream_fn = entry.chat_fn, entry.chat_stream_fn
         if entry.chat_fn is None and entry.chat_stream_fn is None:
             raise ConfigurationError(
@@ -133,7 +163,7 @@ class Caller:
     ) -> ChatReply:
         """The whole reply."""
         if self._model is not None:
-            return await self._model.complete(messages, system, tools, **settings)
+            return _as_reply(await self._model.complete(messages, system, tools, **settings))
         if self._complete_fn is None:
             return await self._call_stream(messages, system, tools, settings, _ignore)
         shape = _shape(self._complete_fn, 4)
@@ -152,9 +182,10 @@ class Caller:
     ) -> ChatReply:
         """The whole reply, its deltas given to `sink` as they come."""
         if self._model is None and self._stream_fn is not None:
-            reply = await self._call_stream(messages, system, tools, settings, sink)
-            await sink
-            return reply
+            try:
+                return await self._call_stream(messages, system, tools, settings, sink)
+            finally:
+                await sink
         items = self.stream(messages, system, tools, settings)
         try:
             async for item in items:
@@ -162,7 +193,7 @@ class Caller:
                     reply = item
                 else:
                     sink(item)
-                    if sink.pending:
+                    if sink.is_behind:
                         await sink.settle()
         finally:
             await items.aclose()
@@ -181,7 +212,7 @@ class Caller:
                     yield delta
             finally:
                 await close_stream(deltas)
-            yield builder.reply()
+            yield _as_reply(builder.reply())
         elif self._stream_fn is not None:
             items = _bridge(lambda sink: self._call_stream(messages, system, tools, settings, sink))
             try:
@@ -212,7 +243,7 @@ class Caller:
             return sink(delta)
 
         returned = await _awaited(self._stream_fn(self._name, messages, system, tools, collect, **accepted))
-        reply = builder.reply() if returned is None else _as_reply(returned)
+        reply = _as_reply(builder.reply() if returned is None else returned)
         if not builder.stopped:
             sink(StreamStop(reply.stop_reason, reply.usage, reply))
         return reply
@@ -240,10 +271,14 @@ async def _bridge(call: Callable[[OnDelta], Any]) -> AsyncGenerator[Any, None]:
     """Turn a function that calls back into an iterator: deltas as they come, then what the function returned."""
     waiting: deque[ReplyDelta] = deque()
     ready = asyncio.Event()
+    loop, here = asyncio.get_running_loop(), threading.get_ident()
 
     def receive(delta: ReplyDelta) -> _Done:
         waiting.append(delta)
-        ready.set()
+        if threading.get_ident() == here:
+            ready.set()
+        else:  # a synchronous client in a thread of its own
+            loop.call_soon_threadsafe(ready.set)
         return _DONE
 
     task = asyncio.ensure_future(call(receive))
@@ -260,7 +295,7 @@ async def _bridge(call: Callable[[OnDelta], Any]) -> AsyncGenerator[Any, None]:
     finally:
         if not task.done():
             task.cancel()
-            await asyncio.wait([task])
+            await asyncio.gather(task, return_exceptions=True)
 
 
 class _Done:
@@ -312,15 +347,20 @@ def _shape(fn: Callable[..., Any], contract: int) -> _Shape:
 
 def _inspect(fn: Callable[..., Any], contract: int) -> _Shape:
     try:
-        parameters = inspect.signature(fn).parameters.values()
+        parameters = list(inspect.signature(fn).parameters.values())
     except (TypeError, ValueError):
         return _Shape(legacy=False, keywords=frozenset())
-    if any(p.kind is p.VAR_KEYWORD for p in parameters):
-        return _Shape(legacy=False, keywords=None)
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     takes_any = any(p.kind is p.VAR_POSITIONAL for p in parameters)
-    named = [p.name for p in positional[contract:]] + [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
-    return _Shape(legacy=contract == 4 and len(positional) == 3 and not takes_any, keywords=frozenset(named))
+    legacy = contract == 4 and not takes_any and (len(positional) == 3 or _names(positional)[1:2] == ["prompt"])
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+        return _Shape(legacy, keywords=None)
+    named = _names(positional[contract:]) + _names([p for p in parameters if p.kind is p.KEYWORD_ONLY])
+    return _Shape(legacy, keywords=frozenset(named))
+
+
+def _names(parameters: Sequence[inspect.Parameter]) -> list[str]:
+    return [parameter.name for parameter in parameters]
 
 
 async def _awaited(value: Any) -> Any:

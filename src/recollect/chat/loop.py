@@ -21,6 +21,7 @@ from recollect.chat.options import ChatOptions
 from recollect.chat.output import InvalidOutput, OutputSpec
 from recollect.errors import ConfigurationError, MaxIterationsError, OutputValidationError
 from recollect.tools import Tool, dispatch_all, tools_by_name
+from recollect.tools.schema import InvalidInput
 from recollect.types import (
     ChatReply,
     ChatUsage,
@@ -28,6 +29,7 @@ from recollect.types import (
     ReplyDelta,
     ToolCall,
     ToolResult,
+    message_text,
     tool_result_message,
     user_message,
 )
@@ -185,7 +187,7 @@ async def _drive(
     run = _Run(opts, given)
     waiting = await run.settle_open_calls(approvals or {})
     if waiting:
-        yield run.result("", "approval", pending=waiting)
+        yield run.result(message_text(run.last_reply), "approval", pending=waiting)
         return
     iteration = 0
     while True:
@@ -267,6 +269,7 @@ class _Run:
         if approvals:
             check_decisions(approvals, self.messages)
         ready: list[ToolCall] = []
+        denied: list[ToolResult] = []
         waiting: list[ToolCall] = []
         for call in open_calls(self.messages):
             tool = self.known.get(call.name)
@@ -276,14 +279,23 @@ class _Run:
                 if isinstance(outcome, ToolCall):
                     ready.append(outcome)
                 else:
-                    self.messages.append(tool_result_message(outcome))
+                    denied.append(outcome)
             elif tool is not None and tool.requires_approval:
                 waiting.append(call)
-        if ready:
-            self.messages.extend(map(tool_result_message, await dispatch_all(ready, self.known)))
+        results = denied + (await dispatch_all(ready, self.known) if ready else [])
+        if results:
+            asked = self.last_reply
+            self.messages.extend(map(tool_result_message, results))
+            reply = ChatReply(message_text(asked), asked.tool_calls, "tool_use", meta=asked.meta)
+            self.note_step(reply, tuple(results))
         if not waiting:
             self.messages = repair_history(self.messages)
         return tuple(waiting)
+
+    @property
+    def last_reply(self) -> Message:
+        """The last thing the model said."""
+        return next(message for message in reversed(self.messages) if message.role == "assistant")
 
     def check_budget(self) -> None:
         check_budget(self._opts, self.messages, self.tools)
@@ -298,13 +310,25 @@ class _Run:
         ready: list[ToolCall] = []
         waiting: list[ToolCall] = []
         for call in reply.tool_calls:
-            tool = self.known.get(call.name)
-            (waiting if tool is not None and tool.requires_approval else ready).append(call)
+            (waiting if self._needs_approval(call) else ready).append(call)
         results = await dispatch_all(ready, self.known) if ready else []
         for result in results:
             self.messages.append(tool_result_message(result))
         self.note_step(reply, tuple(results))
+        if self.settings.get("tool_choice") not in (None, "auto", "none"):
+            del self.settings["tool_choice"]  # held to a tool, the model could never answer
         return tuple(waiting)
+
+    def _needs_approval(self, call: ToolCall) -> bool:
+        """Whether a person must decide. Arguments that do not fit go back to the model instead."""
+        tool = self.known.get(call.name)
+        if tool is None or not tool.requires_approval or call.invalid_input is not None:
+            return False
+        try:
+            tool.bind(call.input)
+        except InvalidInput:
+            return False
+        return True
 
     def note_step(self, reply: ChatReply, results: tuple[ToolResult, ...] = ()) -> None:
         step = LoopStep(len(self._steps) + 1, reply, results)
@@ -344,10 +368,8 @@ class _Run:
 
 
 def _question(user_msg: str | Message) -> tuple[Message, ...]:
-    if isinstance(user_msg, str):
-        return (user_message(user_msg),)
-    if isinstance(user_msg, Message):
-        return (user_msg,)
+    if isinstance(user_msg, str | Message | Mapping):
+        return as_messages(user_msg)
     raise ConfigurationError(
         f"user_msg is a str or a Message, not {type(user_msg).__name__}; for a history use run_loop_messages."
     )

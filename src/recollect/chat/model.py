@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
+from recollect.chat.assemble import ReplyBuilder
 from recollect.tools import Tool, as_tool
-from recollect.types import ChatReply, Message, ReplyDelta, StreamStop, user_message
+from recollect.types import ChatReply, Message, ReplyDelta, as_message, user_message
 
-Messages = str | Message | Sequence[Message]
+Messages = str | Message | Mapping[str, Any] | Sequence[Message | Mapping[str, Any]]
 ToolEntry = Tool | Callable[..., Any]
 
 
@@ -52,7 +54,7 @@ class Model(Protocol):
     ) -> AsyncIterator[ReplyDelta]: ...
 
 
-class BaseModel:
+class ModelBase:
     """A model made of two methods: `_complete(request)` and `_stream(request)`."""
 
     model: str
@@ -86,13 +88,20 @@ class BaseModel:
         **options: Any,
     ) -> ChatReply:
         """This model in the shape of `ChatOptions.chat_stream_fn`; the name passed in is ignored."""
-        reply: ChatReply | None = None
-        async for delta in self.stream(messages, system, tools, **options):
-            on_delta(delta)
-            if isinstance(delta, StreamStop):
-                reply = delta.reply
-        assert reply is not None, "a stream ends in a StreamStop that carries the reply"
-        return reply
+        builder = ReplyBuilder()
+        deltas = self.stream(messages, system, tools, **options)
+        try:
+            async for delta in deltas:
+                builder.add(delta)
+                outcome = on_delta(delta)
+                if inspect.isawaitable(outcome):
+                    await outcome
+        finally:
+            await close_stream(deltas)
+        return builder.reply()
+
+    async def aclose(self) -> None:
+        """Let go of what the model holds open; nothing, unless an adapter says otherwise."""
 
     async def _complete(self, request: ChatRequest) -> ChatReply:
         raise NotImplementedError
@@ -125,12 +134,12 @@ async def close_stream(deltas: AsyncIterator[Any]) -> None:
 
 
 def as_messages(messages: Messages) -> tuple[Message, ...]:
-    """A text, one message or several, as a tuple of messages."""
+    """A text, one message or several (mappings will do), as a tuple of messages."""
     if isinstance(messages, str):
         return (user_message(messages),)
-    if isinstance(messages, Message):
-        return (messages,)
-    return tuple(messages)
+    if isinstance(messages, Message | Mapping):
+        return (as_message(messages),)
+    return tuple(map(as_message, messages))
 
 
 def _schema_of(schema: Any) -> Mapping[str, Any] | None:

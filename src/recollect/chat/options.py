@@ -24,12 +24,13 @@ class ChatOptions:
     are called instead of the provider when given. `tools` are `Tool`s or plain functions.
 
     Budgets are in tokens: a call whose prompt would pass `max_context_tokens` (or `model_context_window` less the
-    output cap) raises `BudgetExceededError` before anything is sent, and one past `warn_context_pct` of the window
+    output cap) raises `BudgetExceededError` before anything is sent, and one past `warn_context_pct` of that limit
     logs a warning. `max_output_tokens` goes to the provider.
 
     `output_type` makes the answer a checked value (`LoopResult.output`); an answer that does not fit is sent back
     with the error up to `output_retries` times. `on_max_iterations="answer"` gives the model one last call without
-    tools instead of raising. `config` goes to the provider as it is, such as `{"temperature": 0}`.
+    tools instead of raising. `tool_choice` other than "auto" and "none" holds for the first round only, or the model
+    could never answer. `config` goes to the provider as it is, such as `{"temperature": 0}`.
 
     >>> ChatOptions(model="claude-sonnet-5", system="Be brief.").max_iterations
     10
@@ -61,6 +62,8 @@ class ChatOptions:
     config: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if self.model is None:
+            object.__setattr__(self, "model", "")
         if self.max_iterations is None:
             object.__setattr__(self, "max_iterations", 10)
         if self.max_iterations < 1:

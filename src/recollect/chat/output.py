@@ -23,13 +23,14 @@ class InvalidOutput(ValueError):
 class OutputSpec:
     """A type that an answer must have.
 
-    Providers want an object at the top, so other types travel as `{"result": ...}`.
+    Providers want an object at the top, so other types are asked for as `{"result": ...}` (`wrapped`); the bare value
+    is taken too.
     """
 
     name: str
     schema: Mapping[str, Any]
     adapter: Any
-    wrapped: bool
+    wrapped: Any
 
     @classmethod
     def of(cls, output_type: Any) -> OutputSpec:
@@ -48,10 +49,15 @@ class OutputSpec:
         if not body:
             raise InvalidOutput("the answer is empty")
         try:
-            value = self.adapter.validate_json(body)
+            return self.adapter.validate_json(body)
         except ValidationError as error:
-            raise InvalidOutput(explain(error)) from None
-        return value.result if self.wrapped else value
+            problem = error
+        if self.wrapped is not None:
+            try:
+                return self.wrapped.validate_json(body).result
+            except ValidationError as error:
+                problem = error
+        raise InvalidOutput(explain(problem))
 
 
 @functools.lru_cache(maxsize=256)
@@ -62,18 +68,41 @@ def _spec(output_type: Any) -> OutputSpec:
 def _make_spec(output_type: Any) -> OutputSpec:
     from pydantic import TypeAdapter, create_model
     from pydantic.errors import PydanticUserError
+    from pydantic_core import SchemaError
 
     name = getattr(output_type, "__name__", str(output_type))
     try:
         adapter: Any = TypeAdapter(output_type)
+        wrapped: Any = None
         schema = without_titles(adapter.json_schema())
-        wrapped = schema.get("type") != "object" and "$ref" not in schema
-        if wrapped:
-            adapter = TypeAdapter(create_model("Answer", result=(output_type, ...)))
-            schema = without_titles(adapter.json_schema())
-    except PydanticUserError as error:
-        raise ConfigurationError(f"output_type={name}: no JSON schema can be made for it: {error}") from error
+        if schema.get("type") != "object" and "$ref" not in schema:
+            wrapped = TypeAdapter(create_model("Answer", result=(output_type, ...)))
+            schema = without_titles(wrapped.json_schema())
+    except (PydanticUserError, SchemaError) as error:
+        raise ConfigurationError(
+            f"output_type={name}: no JSON schema can be made for it ({error}). Pass a type, such as a pydantic model."
+        ) from error
     return OutputSpec(name, schema, adapter, wrapped)
+
+
+def is_exact(schema: Any) -> bool:
+    """Whether a schema says of every value what it is: no untyped node, no object of unnamed properties.
+
+    Providers that hold a model to a schema cannot do so with one that leaves anything open.
+    """
+    if isinstance(schema, list):
+        return all(map(is_exact, schema))
+    if not isinstance(schema, Mapping):
+        return False
+    if not any(key in schema for key in ("type", "anyOf", "oneOf", "allOf", "$ref", "enum", "const")):
+        return False
+    if schema.get("type") == "object" and (not schema.get("properties") or schema.get("additionalProperties")):
+        return False
+    if schema.get("type") == "array" and "items" not in schema:
+        return False
+    nested = [schema[key] for key in ("anyOf", "oneOf", "allOf", "items") if key in schema]
+    named = [*schema.get("properties", {}).values(), *schema.get("$defs", {}).values()]
+    return all(map(is_exact, [*nested, *named]))
 
 
 def schema_instructions(schema: Mapping[str, Any]) -> str:

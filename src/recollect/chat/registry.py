@@ -7,7 +7,6 @@ registration, a list of them, or a function that gives either.
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import importlib
 import logging
@@ -15,13 +14,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 from recollect.errors import ConfigurationError, UnknownModelError
 from recollect.types import ChatReply
 
 if TYPE_CHECKING:
-    from recollect.chat.model import BaseModel
+    from recollect.chat.model import ModelBase
     from recollect.chat.options import ChatOptions
 
 log = logging.getLogger("recollect.chat")
@@ -66,6 +64,10 @@ class ProviderRegistration:
     chat_stream_fn: Callable[..., Any] | None = None
     embed_fn: Callable[..., Any] | None = None
     meta: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.meta is None:
+            object.__setattr__(self, "meta", {})
 
 
 def prefix_detector(*prefixes: str) -> Callable[[str], bool]:
@@ -217,44 +219,67 @@ def _shipped() -> tuple[ProviderRegistration, ...]:
 def _entry(
     variant: Provider, display_name: str, location: str, prefixes: tuple[str, ...], meta: Mapping[str, Any]
 ) -> ProviderRegistration:
-    strip = meta.get("strip", "")
-
-    async def chat_fn(model: str, messages: Any, system: Any, tools: Any, **options: Any) -> ChatReply:
-        return await _model(location, model.removeprefix(strip)).complete(messages, system, tools, **options)
-
-    async def chat_stream_fn(
-        model: str, messages: Any, system: Any, tools: Any, on_delta: Any, **options: Any
-    ) -> ChatReply:
-        adapter = _model(location, model.removeprefix(strip))
-        return await adapter.chat_stream_fn(model, messages, system, tools, on_delta, **options)
-
-    def open_model(model: str, **kwargs: Any) -> BaseModel:
-        return _model_class(location)(model.removeprefix(strip), **kwargs)
-
+    adapter = ShippedAdapter(location, str(meta.get("strip", "")))
     return ProviderRegistration(
-        variant, prefix_detector(*prefixes), display_name, chat_fn, chat_stream_fn, None, {**meta, "open": open_model}
+        variant, prefix_detector(*prefixes), display_name, adapter.chat_fn, adapter.chat_stream_fn, None, meta
     )
 
 
-# A vendor's client holds connections of the loop it was used on, so adapters are kept per event loop.
-_models: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[str, str], BaseModel]] = WeakKeyDictionary()
+class ShippedAdapter:
+    """A provider's adapter, loaded when first used; one model object for each name."""
+
+    def __init__(self, location: str, strip: str) -> None:
+        self._location = location
+        self._strip = strip
+        self._models: dict[str, ModelBase] = {}
+
+    def open(self, model: str, **options: Any) -> ModelBase:
+        """A new model object."""
+        module, name = self._location.split(":")
+        made = getattr(importlib.import_module(f"recollect.chat.providers.{module}"), name)
+        opened: ModelBase = made(self._own_name(model), **options)
+        return opened
+
+    def model(self, model: str) -> ModelBase:
+        """The model object of that name."""
+        found = self._models.get(model)
+        if found is None:
+            found = self._models[model] = self.open(model)
+        return found
+
+    async def chat_fn(self, model: str, messages: Any, system: Any, tools: Any, **options: Any) -> ChatReply:
+        """`ChatOptions.chat_fn` for this provider."""
+        return await self.model(model).complete(messages, system, tools, **options)
+
+    async def chat_stream_fn(
+        self, model: str, messages: Any, system: Any, tools: Any, on_delta: Any, **options: Any
+    ) -> ChatReply:
+        """`ChatOptions.chat_stream_fn` for this provider."""
+        return await self.model(model).chat_stream_fn(model, messages, system, tools, on_delta, **options)
+
+    async def close(self) -> None:
+        """Close what the models hold open on this event loop."""
+        for model in self._models.values():
+            await model.aclose()
+
+    def _own_name(self, model: str) -> str:
+        # `openrouter/vendor/model` is `vendor/model` there, but `openrouter/auto` is that name in full.
+        if self._strip and model.lower().startswith(self._strip):
+            rest = model[len(self._strip) :]
+            if self._strip != "openrouter/" or "/" in rest:
+                return rest
+        return model
 
 
-def _model(location: str, model: str) -> BaseModel:
-    kept = _models.setdefault(asyncio.get_running_loop(), {})
-    found = kept.get((location, model))
-    if found is None:
-        found = kept[location, model] = _model_class(location)(model)
-    return found
+def shipped_adapter(entry: ProviderRegistration) -> ShippedAdapter | None:
+    """The adapter behind a registration, unless one of its functions has been replaced."""
+    owner = getattr(entry.chat_fn, "__self__", None)
+    if isinstance(owner, ShippedAdapter) and getattr(entry.chat_stream_fn, "__self__", None) is owner:
+        return owner
+    return None
 
 
-def _model_class(location: str) -> Callable[..., BaseModel]:
-    module, name = location.split(":")
-    loaded: Callable[..., BaseModel] = getattr(importlib.import_module(f"recollect.chat.providers.{module}"), name)
-    return loaded
-
-
-def open_model(model: str, **kwargs: Any) -> BaseModel:
+def open_model(model: str, **options: Any) -> ModelBase:
     """A model object for a name, by the built-in registry: `open_model("gpt-5", timeout=20)`.
 
     >>> open_model("claude-sonnet-5", api_key="...").provider
@@ -263,8 +288,19 @@ def open_model(model: str, **kwargs: Any) -> BaseModel:
     found = detect_provider_from(_installed(), model)
     if found is None:
         raise _unknown(model, _installed())
-    opener = found.meta.get("open")
-    if opener is None:
+    adapter = shipped_adapter(found)
+    if adapter is None:
         raise ConfigurationError(f"{found.display_name} is registered by its chat_fn only; it has no model object.")
-    opened: BaseModel = opener(model, **kwargs)
-    return opened
+    return adapter.open(model, **options)
+
+
+async def close_models() -> None:
+    """Close the connections that models used by name have left open on this event loop, for a clean shutdown.
+
+    >>> import asyncio
+    >>> asyncio.run(close_models())
+    """
+    for entry in _installed():
+        adapter = shipped_adapter(entry)
+        if adapter is not None:
+            await adapter.close()

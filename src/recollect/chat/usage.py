@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
+from decimal import Decimal
 from typing import Any
 
 from recollect.types import ChatUsage
@@ -40,6 +42,8 @@ def make_usage(raw: Any, provider: str | None = None, model: str | None = None) 
     >>> make_usage({"prompt_tokens": 120, "completion_tokens": 84, "latency_ms": 1280}).total_tokens
     204
     """
+    if isinstance(raw, ChatUsage):
+        return replace(raw, provider=raw.provider or provider, model=raw.model or model)
     data = _mapping(raw)
     read, written = _first(data, _CACHE_READ), _first(data, _CACHE_WRITE)
     input_tokens = _sum(_first(data, _INPUT), read, written, _first(data, _TOOL_PROMPT))
@@ -111,8 +115,6 @@ def price_list() -> Any:
 def _mapping(raw: Any) -> Mapping[str, Any]:
     if raw is None:
         return {}
-    if isinstance(raw, ChatUsage):
-        return {name: getattr(raw, name) for name in ChatUsage.__dataclass_fields__}
     if isinstance(raw, Mapping):
         return raw
     if hasattr(raw, "model_dump"):
@@ -138,9 +140,9 @@ def _first(data: Mapping[str, Any], keys: tuple[str, ...]) -> int | None:
 
 
 def _number(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
         return None
-    return value
+    return float(value) if isinstance(value, Decimal) else value
 
 
 def _sum(*values: int | None) -> int | None:

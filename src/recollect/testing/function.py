@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from recollect.chat.model import BaseModel, ChatRequest, close_stream
-from recollect.testing.scripted import as_step
-from recollect.types import ChatReply, ReplyDelta, reply_deltas
+from recollect.chat.model import ChatRequest, ModelBase, close_stream
+from recollect.testing.scripted import Step, as_step, play
+from recollect.types import ChatReply, ReplyDelta
 
 
-class FunctionModel(BaseModel):
+class FunctionModel(ModelBase):
     """Answers with what a function makes of the request: a str, a `ChatReply`, or a step such as `calls(...)`.
 
     The function may be async. `stream_fn(request)`, an async generator of deltas, is used for streams when given.
@@ -36,12 +37,7 @@ class FunctionModel(BaseModel):
         self._stream_fn = stream_fn
 
     async def _complete(self, request: ChatRequest) -> ChatReply:
-        made = self._fn(request)
-        if inspect.isawaitable(made):
-            made = await made
-        if isinstance(made, ChatReply):
-            return made
-        step = as_step(made, request)
+        step = await self._step(request)
         if step.error is not None:
             raise step.error
         return step.reply
@@ -55,5 +51,14 @@ class FunctionModel(BaseModel):
             finally:
                 await close_stream(deltas)
             return
-        for delta in reply_deltas(await self._complete(request)):
+        for delta in play(await self._step(request)):
             yield delta
+
+    async def _step(self, request: ChatRequest) -> Step:
+        made = self._fn(request)
+        if inspect.isawaitable(made):
+            made = await made
+        step = as_step(made, request)
+        if step.delay:
+            await asyncio.sleep(step.delay)
+        return step

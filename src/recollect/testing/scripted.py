@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from recollect.chat.model import BaseModel, ChatRequest
+from recollect.chat.model import ChatRequest, ModelBase
 from recollect.types import ChatReply, ChatUsage, ReplyDelta, TextDelta, ToolCall, message_text, reply_deltas
 from recollect.types.jsontext import dump_json
 
@@ -65,20 +65,24 @@ _ids = itertools.count(1)
 def calls(
     tool: str | ToolCall,
     /,
-    *more: ToolCall,
-    text: str = "",
+    *more: ToolCall | Mapping[str, Any],
+    saying: str = "",
     usage: ChatUsage | None = None,
     expect: Expectation = None,
     delay: float = 0,
     **input: Any,
 ) -> Step:
-    """The model calls a tool: `calls("add", x=1, y=2)`; or several: `calls(ToolCall(...), ToolCall(...))`.
+    """The model calls a tool: `calls("add", x=1, y=2)`, or `calls("add", {"x": 1, "y": 2})` where names would clash;
+    or several: `calls(ToolCall(...), ToolCall(...))`. `saying` is text before the call.
 
     >>> calls("add", x=1, y=2).reply.tool_calls[0].input
     {'x': 1, 'y': 2}
     """
-    first = ToolCall(f"call_{next(_ids)}", tool, input) if isinstance(tool, str) else tool
-    reply = ChatReply(text=text, tool_calls=(first, *more), stop_reason="tool_use", usage=usage)
+    if isinstance(tool, str):
+        given = {name: value for item in more if isinstance(item, Mapping) for name, value in item.items()}
+        tool = ToolCall(f"call_{next(_ids)}", tool, {**given, **input})
+    wanted = (tool, *(item for item in more if isinstance(item, ToolCall)))
+    reply = ChatReply(text=saying, tool_calls=wanted, stop_reason="tool_use", usage=usage)
     return Step(reply, expect=expect, delay=delay)
 
 
@@ -100,7 +104,7 @@ def raises(error: BaseException, *, after: str = "", expect: Expectation = None,
     return Step(ChatReply(text=after), error=error, expect=expect, delay=delay)
 
 
-class ScriptedModel(BaseModel):
+class ScriptedModel(ModelBase):
     """Answers with the steps of a script, in order.
 
     A step is made by `says`, `calls`, `answers` or `raises`; a plain str, a `ChatReply`, an exception, or a function
@@ -145,12 +149,7 @@ class ScriptedModel(BaseModel):
         return step.reply
 
     async def _stream(self, request: ChatRequest) -> AsyncIterator[ReplyDelta]:
-        step = await self._next(request)
-        if step.error is not None:
-            if step.reply.text:
-                yield TextDelta(step.reply.text)
-            raise step.error
-        for delta in reply_deltas(step.reply, step.chunks):
+        for delta in play(await self._next(request)):
             yield delta
 
     async def _next(self, request: ChatRequest) -> Step:
@@ -164,6 +163,16 @@ class ScriptedModel(BaseModel):
         if step.delay:
             await asyncio.sleep(step.delay)
         return step
+
+
+def play(step: Step) -> Iterator[ReplyDelta]:
+    """The deltas of a step; raises its error after them."""
+    if step.error is None:
+        yield from reply_deltas(step.reply, step.chunks)
+        return
+    if step.reply.text:
+        yield TextDelta(step.reply.text)
+    raise step.error
 
 
 def as_step(entry: Any, request: ChatRequest) -> Step:

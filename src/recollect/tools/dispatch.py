@@ -11,7 +11,7 @@ from typing import Any
 
 from recollect.tools.schema import InvalidInput
 from recollect.tools.tool import Tool, tools_by_name
-from recollect.types import MessagePart, ToolCall, ToolResult, flatten_parts
+from recollect.types import MessagePart, ToolCall, ToolResult, as_tool_call, flatten_parts
 from recollect.types.jsontext import dump_json
 
 log = logging.getLogger("recollect.tools")
@@ -19,7 +19,7 @@ log = logging.getLogger("recollect.tools")
 Tools = Mapping[str, Tool] | Iterable[Tool | Callable[..., Any]]
 
 
-async def dispatch(call: ToolCall, tools: Tools) -> ToolResult:
+async def dispatch(call: ToolCall | Mapping[str, Any], tools: Tools) -> ToolResult:
     """Run one call. Whatever goes wrong comes back as a result with `is_error`, for the model to read.
 
     >>> import asyncio
@@ -27,6 +27,7 @@ async def dispatch(call: ToolCall, tools: Tools) -> ToolResult:
     >>> asyncio.run(dispatch(ToolCall("call_1", "add", {"x": 1, "y": 2}), [add])).content
     '3'
     """
+    call = as_tool_call(call)
     known = tools if isinstance(tools, Mapping) else tools_by_name(tools)
     tool = known.get(call.name)
     if tool is None:
@@ -36,18 +37,23 @@ async def dispatch(call: ToolCall, tools: Tools) -> ToolResult:
         return _failed(
             call, f"The arguments are not a JSON object: {call.invalid_input[:200]!r}. Call {call.name} again."
         )
+    limit: asyncio.Timeout | None = None
     try:
         args, kwargs = tool.bind(call.input)
-    except InvalidInput as problem:
-        return _failed(call, f"Invalid arguments for {call.name}: {problem}. Correct them and call it again.")
-    try:
         if tool.timeout is None:
             value = await _invoke(tool, args, kwargs)
         else:
             async with asyncio.timeout(tool.timeout) as limit:
                 value = await _invoke(tool, args, kwargs)
+    except InvalidInput as problem:
+        return _failed(call, f"Invalid arguments for {call.name}: {problem}. Correct them and call it again.")
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        return _failed(call, _describe(call, error))  # nobody cancelled us: something inside the tool was
     except TimeoutError as error:
-        if tool.timeout is not None and limit.expired():
+        if limit is not None and limit.expired():
             return _failed(call, f"{call.name} did not finish within {tool.timeout:g} seconds.")
         return _failed(call, _describe(call, error))
     except Exception as error:  # noqa: BLE001
@@ -69,11 +75,18 @@ async def dispatch_all(calls: Sequence[ToolCall], tools: Tools) -> list[ToolResu
 async def _invoke(tool: Tool, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if tool.is_async:
         return await tool.fn(*args, **kwargs)
-    value = await asyncio.to_thread(tool.fn, *args, **kwargs)
+    value = await asyncio.to_thread(_contained, tool.fn, args, kwargs)
     return await value if inspect.isawaitable(value) else value
 
 
-def _describe(call: ToolCall, error: Exception) -> str:
+def _contained(fn: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
+    try:
+        return fn(*args, **kwargs)
+    except StopIteration as error:  # a future cannot carry it, and whoever waits would wait for ever
+        raise RuntimeError(f"StopIteration: {error.value}") from error
+
+
+def _describe(call: ToolCall, error: BaseException) -> str:
     log.warning("tool %s failed", call.name, exc_info=error)
     return f"{call.name} failed: {type(error).__name__}: {error}"
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
+import types
 import typing
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from recollect.errors import ToolSchemaError
 
@@ -31,7 +33,9 @@ class Signature:
 def signature_of(fn: Callable[..., Any], name: str) -> Signature:
     """Read type hints and docstring of `fn` into a description, a JSON schema and an input check."""
     from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+    from pydantic.fields import FieldInfo
     from pydantic.json_schema import PydanticJsonSchemaWarning
+    from pydantic_core import PydanticUndefined
 
     described, about = _docstring(fn)
     parameters = inspect.signature(fn).parameters
@@ -40,6 +44,7 @@ def signature_of(fn: Callable[..., Any], name: str) -> Signature:
     # Fields are numbered and aliased, so that parameters may be called `_x`, `schema` or `model_name`.
     fields: dict[str, Any] = {}
     names: dict[str, inspect.Parameter] = {}
+    checked_defaults: set[str] = set()
     extra: typing.Literal["forbid", "allow"] = "forbid"
     for index, (param_name, parameter) in enumerate(parameters.items()):
         if parameter.kind is parameter.VAR_POSITIONAL:
@@ -49,10 +54,18 @@ def signature_of(fn: Callable[..., Any], name: str) -> Signature:
         if parameter.kind is parameter.VAR_KEYWORD:
             extra = "allow"
             continue
+        if index == 0 and param_name == "self":
+            raise ToolSchemaError(
+                f"Tool {name!r} is a method without its object: pass the bound method, as in tools=[thing.{name}]."
+            )
         annotation = hints.get(param_name, Any)
-        _check_annotation(annotation, param_name, name)
         default = ... if parameter.default is parameter.empty else parameter.default
         field_name = f"p{index}"
+        if isinstance(default, FieldInfo):  # written as `x: int = Field(ge=1)`
+            annotation, default = Annotated[annotation, default], default.get_default()
+            default = ... if default is PydanticUndefined else default
+            checked_defaults.add(field_name)
+        _check_annotation(annotation, param_name, name)
         about_it: dict[str, Any] = {"description": described[param_name]} if param_name in described else {}
         fields[field_name] = (annotation, Field(default, alias=param_name, **about_it))
         names[field_name] = parameter
@@ -75,7 +88,7 @@ def signature_of(fn: Callable[..., Any], name: str) -> Signature:
         for field_name, parameter in names.items():
             if parameter.kind is parameter.POSITIONAL_ONLY:
                 args.append(getattr(checked, field_name))
-            elif field_name in given:
+            elif field_name in given or field_name in checked_defaults:
                 kwargs[parameter.name] = getattr(checked, field_name)
         return args, kwargs
 
@@ -135,9 +148,14 @@ def without_titles(schema: Any) -> Any:
 
 
 def _hints(fn: Callable[..., Any], name: str) -> dict[str, Any]:
-    target = fn if inspect.isroutine(fn) else type(fn).__call__
+    target: Any = inspect.unwrap(fn if inspect.isroutine(fn) else type(fn).__call__)
+    while isinstance(fn, functools.partial):
+        fn = target = fn.func
+    # What a tool returns is not described to the model, so that hint need not be resolvable.
+    annotations = {key: value for key, value in getattr(target, "__annotations__", {}).items() if key != "return"}
+    holder = types.SimpleNamespace(__annotations__=annotations)
     try:
-        return typing.get_type_hints(target, include_extras=True)
+        return typing.get_type_hints(holder, getattr(target, "__globals__", None), include_extras=True)
     except NameError as error:
         raise ToolSchemaError(
             f"Tool {name!r}: a type hint cannot be resolved ({error}). Import the type where the function is defined."

@@ -5,15 +5,14 @@ from __future__ import annotations
 import functools
 import inspect
 import re
+import types
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar, overload
+from typing import Any, overload
 from weakref import WeakKeyDictionary
 
 from recollect.errors import ConfigurationError, ToolSchemaError
-from recollect.tools.schema import Bind, binder_for_schema, signature_of
-
-Fn = TypeVar("Fn", bound=Callable[..., Any])
+from recollect.tools.schema import Bind, Signature, binder_for_schema, signature_of
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 
@@ -71,7 +70,7 @@ class Tool:
             return fn
         tool_name = name or _name_of(fn)
         try:
-            signature = signature_of(fn, tool_name)
+            signature = _signature(fn, tool_name)
         except (TypeError, ValueError) as error:
             raise ToolSchemaError(f"Tool {tool_name!r}: the signature of {fn!r} cannot be read: {error}") from error
         return cls(
@@ -128,22 +127,28 @@ def tool(
     return make if fn is None else make(fn)
 
 
-_made: WeakKeyDictionary[Callable[..., Any], Tool] = WeakKeyDictionary()
-
-
 def as_tool(entry: Tool | Callable[..., Any]) -> Tool:
-    """A tool as it is, or one made of a plain function (once per function)."""
+    """A tool as it is, or one made of a plain function."""
     if isinstance(entry, Tool):
         return entry
     if not callable(entry):
         raise ConfigurationError(f"{entry!r} is not a tool: pass a function or a Tool.")
-    try:
-        made = _made.get(entry)
-        if made is None:
-            made = _made[entry] = Tool.from_fn(entry)
-    except TypeError:  # bound methods and some callables cannot be held weakly
-        made = Tool.from_fn(entry)
-    return made
+    return Tool.from_fn(entry)
+
+
+# A signature takes a millisecond to read, so it is read once per function. It must not hold the function itself, nor
+# the object behind a method, or neither would ever be freed.
+_signatures: WeakKeyDictionary[Any, dict[tuple[bool, str], Signature]] = WeakKeyDictionary()
+
+
+def _signature(fn: Callable[..., Any], name: str) -> Signature:
+    if not isinstance(fn, types.FunctionType | types.MethodType):
+        return signature_of(fn, name)
+    bound = isinstance(fn, types.MethodType)
+    known = _signatures.setdefault(getattr(fn, "__func__", fn), {})
+    if (bound, name) not in known:
+        known[bound, name] = signature_of(fn, name)
+    return known[bound, name]
 
 
 def tools_by_name(entries: Iterable[Tool | Callable[..., Any]]) -> dict[str, Tool]:
@@ -151,7 +156,7 @@ def tools_by_name(entries: Iterable[Tool | Callable[..., Any]]) -> dict[str, Too
     found: dict[str, Tool] = {}
     for entry in entries:
         made = as_tool(entry)
-        if made.name in found and found[made.name] is not made:
+        if made.name in found and found[made.name].fn != made.fn:
             raise ConfigurationError(f"Two tools are called {made.name!r}; give one another name with @tool(name=...).")
         found[made.name] = made
     return found

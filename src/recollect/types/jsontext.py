@@ -9,7 +9,12 @@ from typing import Any
 
 def dump_json(value: Any) -> str:
     """Compact JSON for a model to read; values JSON does not know are converted where pydantic can."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_convert)
+    try:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_convert)
+    except TypeError:  # keys that JSON does not know
+        from pydantic_core import to_jsonable_python
+
+        return json.dumps(to_jsonable_python(value, fallback=str), ensure_ascii=False, separators=(",", ":"))
 
 
 def _convert(value: Any) -> Any:

@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
+from urllib.parse import unquote_to_bytes
 
 PartKind = Literal["text", "image", "audio", "file", "tool-result"]
 Role = Literal["user", "assistant", "system", "tool"]
@@ -162,10 +163,53 @@ def _media_part(
 ) -> MessagePart:
     if (url is None) == (data is None):
         raise ValueError(f"{kind}_part takes either url= or data=, and exactly one of them.")
+    if url is not None and url.startswith("data:"):
+        found, data = split_data_url(url)
+        url, mime = None, mime or found
     if data is not None and not mime:
         raise ValueError(f"{kind}_part(data=...) needs mime=, such as 'image/png'.")
     encoded = base64.b64encode(data).decode("ascii") if isinstance(data, bytes) else data
     return MessagePart(kind=kind, url=url, data=encoded, mime=mime, name=name, meta=meta)
+
+
+def split_data_url(url: str) -> tuple[str | None, str]:
+    """Media type and base64 data of a `data:` URL.
+
+    >>> split_data_url("data:image/gif;base64,R0lG")
+    ('image/gif', 'R0lG')
+    """
+    head, _, data = url.removeprefix("data:").partition(",")
+    mime, *flags = head.split(";")
+    if "base64" not in flags:
+        data = base64.b64encode(unquote_to_bytes(data)).decode("ascii")
+    return mime or None, data
+
+
+def as_message(message: Message | Mapping[str, Any]) -> Message:
+    """A message as it is, or made of an equivalent mapping.
+
+    >>> as_message({"role": "user", "content": "Hi"}) == user_message("Hi")
+    True
+    """
+    if isinstance(message, Message):
+        return message
+    if not isinstance(message, Mapping):
+        raise TypeError(f"a message is a Message or a mapping with 'role' and 'content', not {message!r:.80}")
+    fields = dict(message)
+    if fields.get("tool_calls"):
+        fields["tool_calls"] = tuple(map(as_tool_call, fields["tool_calls"]))
+    if fields.get("parts"):
+        fields["parts"] = tuple(MessagePart(**part) if isinstance(part, Mapping) else part for part in fields["parts"])
+    return Message(**fields)
+
+
+def as_tool_call(call: ToolCall | Mapping[str, Any]) -> ToolCall:
+    """A tool call as it is, or made of an equivalent mapping.
+
+    >>> as_tool_call({"id": "c1", "name": "add", "input": {"x": 1}}).name
+    'add'
+    """
+    return call if isinstance(call, ToolCall) else ToolCall(**call)
 
 
 def user_message(content: str | Sequence[MessagePart | str]) -> Message:
@@ -252,6 +296,7 @@ def render_part(part: MessagePart) -> str:
     """
     if part.kind == "text":
         return part.text or ""
-    label = part.name or part.url or part.mime
+    is_inline = part.url is not None and part.url.startswith("data:")
+    label = part.name or (part.mime if is_inline else part.url or part.mime)
     placeholder = f"[{part.kind}: {label}]" if label else f"[{part.kind}]"
     return f"{placeholder} {part.text}" if part.text else placeholder

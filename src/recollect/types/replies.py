@@ -38,12 +38,18 @@ class ChatUsage:
             total_tokens=_plus(self.total_tokens, other.total_tokens),
             cost_usd=_plus(self.cost_usd, other.cost_usd),
             latency_ms=_plus(self.latency_ms, other.latency_ms),
-            provider=self.provider if self.provider == other.provider else None,
-            model=self.model if self.model == other.model else None,
+            provider=_shared(self.provider, other.provider),
+            model=_shared(self.model, other.model),
             cached_tokens=_plus(self.cached_tokens, other.cached_tokens),
             cache_write_tokens=_plus(self.cache_write_tokens, other.cache_write_tokens),
             reasoning_tokens=_plus(self.reasoning_tokens, other.reasoning_tokens),
         )
+
+
+def _shared(a: str | None, b: str | None) -> str | None:
+    if a is None or b is None:
+        return a or b
+    return a if a == b else None
 
 
 def _plus(a: Any, b: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from dataclasses import replace
 from typing import Any
@@ -29,11 +30,16 @@ from recollect import (
     tool_result_message,
     user_message,
 )
+from recollect.chat import close_models
 from recollect.types import Message, MessagePart, ThinkingDelta, text_part
 from tests.integration.providers.vendors import Anthropic, anthropic_event, message
-from tests.support.wire import WireServer, joined, json_reply, sse_reply
+from tests.support.wire import Wait, WireServer, joined, json_reply, sse_reply
 
 vendor = Anthropic()
+
+
+class Open(pydantic.BaseModel):
+    anything: Any
 
 
 async def find(q: str) -> str:
@@ -346,6 +352,43 @@ async def test_a_schema_goes_as_output_format(wire: WireServer) -> None:
     assert sent["format"]["schema"]["additionalProperties"] is False
 
 
+@pytest.mark.parametrize("output_type", [dict[str, int], list[dict[str, int]], Open])
+async def test_a_schema_that_leaves_something_open_is_asked_for_in_the_prompt(
+    wire: WireServer, output_type: Any
+) -> None:
+    wire.will(vendor.whole("{}"))
+    async with vendor.model(wire) as model:
+        await model.complete("Which?", output_schema=output_type, system="S")
+    assert "output_config" not in wire.last.body
+    assert "JSON schema" in wire.last.body["system"]
+
+
+async def test_odd_events_do_not_break_a_stream(wire: WireServer) -> None:
+    bare = message([], None)
+    del bare["usage"]
+    wire.will(
+        stream_of(
+            {"type": "message_start", "message": bare},
+            *block(0, {"type": "thinking", "thinking": None}, {"type": "thinking_delta", "thinking": None}),
+            *block(1, {"type": "tool_use", "name": "find", "input": {"q": "x"}}),
+            {"type": "message_delta", "delta": {"stop_reason": "tool_use"}},
+            {"type": "message_stop"},
+        )
+    )
+    async with vendor.model(wire) as model:
+        [*_, stop] = [delta async for delta in model.stream("Hi")]
+    [call] = stop.reply.tool_calls  # type: ignore[union-attr]
+    assert call.id
+    assert call.input == {"q": "x"}
+
+
+async def test_an_error_with_status_200_is_an_error(wire: WireServer) -> None:
+    wire.will(json_reply({"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}))
+    async with vendor.model(wire, retries=0) as model:
+        with pytest.raises(ProviderOverloadedError, match="Overloaded"):
+            await model.complete("Hi")
+
+
 async def test_an_overload_inside_a_stream_is_told_apart(wire: WireServer) -> None:
     wire.will(sse_reply(vendor.failure_inside()))
     async with vendor.model(wire, retries=0) as model:
@@ -383,6 +426,20 @@ async def test_a_sync_client_is_refused() -> None:
 async def test_without_a_key_the_error_names_the_variable() -> None:
     with pytest.raises(MissingKeyError, match="ANTHROPIC_API_KEY"):
         await AnthropicModel("claude-sonnet-5").complete("Hi")
+
+
+async def test_by_name_an_async_callback_is_live(wire: WireServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "from-env")
+    monkeypatch.setenv("ANTHROPIC_BASE_URL", wire.url)
+    wire.will(sse_reply(*vendor.pieces("a"), Wait(0.3), *vendor.pieces("b")[2:], *vendor.ending()))
+    times: list[float] = []
+
+    async def on_delta(delta: Any) -> None:
+        times.append(asyncio.get_running_loop().time())
+
+    assert str(await run_loop_stream(ChatOptions(model="claude-sonnet-5"), "Hi", on_delta)) == "ab"
+    assert times[1] - times[0] > 0.2
+    await close_models()
 
 
 async def test_the_model_name_alone_finds_the_adapter(wire: WireServer, monkeypatch: pytest.MonkeyPatch) -> None:

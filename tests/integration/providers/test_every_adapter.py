@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from typing import Any
 
 import pytest
@@ -319,6 +320,102 @@ async def test_a_fallback_after_partial_output_never_repeats_text(
     asked = vendor.sent_texts(wire.last.body)
     assert asked[1] == ("assistant", "Hello wor")
     assert asked[2][0] == "user"
+
+
+@pytest.mark.parametrize("ending", ["text", "call"])
+async def test_a_continuation_that_happens_to_begin_alike_is_not_lost(
+    vendor: Vendor, wire: WireServer, ending: str, waits: list[float]
+) -> None:
+    if ending == "text":
+        rest = sse_reply(*vendor.pieces("na"), *vendor.ending())
+    else:
+        rest = vendor.streamed_calls([("c", "add", {"x": 1, "y": 2})], "na")
+    wire.will(sse_reply(*vendor.pieces("na na "), Cut()), rest)
+    async with vendor.model(wire, retries=1) as model:
+        deltas = await collect(model, "Sing", tools=[add])
+    assert joined(deltas) == deltas[-1].reply.text == "na na na"
+    assert len(deltas[-1].reply.tool_calls) == (ending == "call")
+
+
+async def test_a_call_cut_off_in_the_middle_is_never_run(vendor: Vendor, wire: WireServer, waits: list[float]) -> None:
+    ran: list[int] = []
+
+    async def pay(euros: int = 0) -> str:
+        """Pay."""
+        ran.append(euros)
+        return "paid"
+
+    class Backup:
+        model = provider = "backup"
+
+        async def complete(self, *args: Any, **options: Any) -> Any:
+            raise NotImplementedError
+
+        async def stream(self, *args: Any, **options: Any) -> Any:
+            yield TextDelta("Never mind.")
+            yield StreamStop("end_turn")
+
+    whole = vendor.streamed_calls([("c", "pay", {"euros": 500})], "One moment. ")
+    for size in range(1, len(whole.body) - 1):
+        wire.will(Reply(200, whole.headers, (*whole.body[:size], Cut())))
+        async with vendor.model(wire, retries=0, backup_models=[Backup()]) as model:
+            result = await run_loop_stream(ChatOptions(model=model, tools=[pay]), "Pay")
+        assert result.text.endswith("Never mind.")
+        assert result.messages[-1].tool_calls == ()
+    assert ran == []
+
+
+# What is left open on a loop that is gone cannot be closed any more.
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+def test_one_model_object_serves_one_event_loop_after_another(vendor: Vendor) -> None:
+    made: list[ProviderModel] = []
+
+    async def ask() -> str:
+        async with WireServer() as wire:
+            if not made:
+                made.append(vendor.model(wire, retries=0))
+            model = made[0]
+            model._base_url = vendor.model(wire)._base_url
+            wire.will(vendor.whole("Hello!"), sse_reply(*vendor.pieces("Hello!"), *vendor.ending()))
+            reply = await model.complete("Hi")
+            assert joined(await collect(model, "Hi")) == "Hello!"
+            return reply.text
+
+    assert [asyncio.run(ask()) for _ in range(3)] == ["Hello!"] * 3
+    assert len(made[0]._clients) == 1
+    made.clear()
+    gc.collect()
+
+
+async def test_what_the_request_says_wins_over_config_and_tools_are_added_up(vendor: Vendor, wire: WireServer) -> None:
+    own: dict[str, Any] = {
+        "anthropic": {"tools": [{"type": "web_search_20250305", "name": "web_search"}], "max_tokens": 1000},
+        "openai": {"tools": [{"type": "custom", "custom": {"name": "web_search"}}], "max_completion_tokens": 1000},
+        "gemini": {"tools": [{"google_search": {}}], "max_output_tokens": 1000},
+    }[vendor.name]
+    wire.will(vendor.whole("ok"))
+    async with vendor.model(wire, config=own) as model:
+        await model.complete("Hi", tools=[add], max_output_tokens=50)
+    assert len(wire.last.body["tools"]) == 2
+    assert "50" in str(wire.last.body)
+    assert "1000" not in str(wire.last.body)
+
+
+async def test_a_model_that_is_not_allowed_gives_way_to_its_backup(vendor: Vendor, wire: WireServer) -> None:
+    wire.will(vendor.failure(403), vendor.whole("Hello!"))
+    async with vendor.model(wire, "first-model", backup_models="second-model") as model:
+        assert (await model.complete("Hi")).text == "Hello!"
+
+
+async def test_a_backup_without_a_key_tells_what_came_before(vendor: Vendor, wire: WireServer) -> None:
+    from recollect import MissingKeyError, OpenAIModel
+
+    wire.always(vendor.failure(529))
+    async with vendor.model(wire, retries=0, backup_models=[OpenAIModel("gpt-5")]) as model:
+        for call in (model.complete("Hi"), collect(model, "Hi")):
+            with pytest.raises(MissingKeyError) as caught:
+                await call
+            assert "failed first" in caught.value.__notes__[0]
 
 
 async def test_cancelling_a_stream_reaches_the_wire(vendor: Vendor, wire: WireServer) -> None:

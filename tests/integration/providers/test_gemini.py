@@ -17,6 +17,7 @@ from recollect import (
     GeminiModel,
     MissingKeyError,
     ProviderRateLimitError,
+    ProviderResponseError,
     ToolCall,
     ToolResult,
     assistant_message,
@@ -227,6 +228,17 @@ async def test_a_schema_beside_tools_is_native_only_where_the_model_takes_it(
     config = wire.last.body.get("generationConfig", {})
     assert (config.get("responseMimeType") == "application/json") is native
     assert ("JSON schema" in str(wire.last.body.get("systemInstruction"))) is not native
+
+
+async def test_an_answer_without_candidates_or_reason_is_an_error(wire: WireServer) -> None:
+    with pytest.raises(ProviderResponseError, match="no candidates"):
+        await whole(wire, {"usageMetadata": {"promptTokenCount": 3}})
+
+
+async def test_data_that_is_not_base64_is_refused_by_name(wire: WireServer) -> None:
+    async with vendor.model(wire) as model:
+        with pytest.raises(ConfigurationError, match="base64"):
+            await model.complete(user_message([image_part(data="not base64!", mime="image/png")]))
 
 
 async def test_googles_retry_info_is_honoured(wire: WireServer, waits: list[float]) -> None:

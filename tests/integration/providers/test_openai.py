@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from typing import Any
+from typing import Any, Literal
 
 import openai
 import pydantic
@@ -17,6 +17,7 @@ from recollect import (
     OllamaModel,
     OpenAIModel,
     OpenRouterModel,
+    ProviderConnectionError,
     ProviderOverloadedError,
     ProviderRateLimitError,
     ToolCall,
@@ -96,6 +97,7 @@ async def test_images_audio_and_files_have_parts_of_their_own(wire: WireServer) 
         image_part(url="https://example.com/cat.jpg"),
         audio_part(data=b"mp3", mime="audio/mpeg"),
         audio_part(url="https://example.com/a.mp3"),
+        MessagePart("image", url="data:image/gif;base64,R0lG"),
         file_part(data=b"%PDF", mime="application/pdf", name="bill.pdf"),
         file_part(data=b"a,b", mime="text/csv", name="t.csv"),
     ]
@@ -107,6 +109,7 @@ async def test_images_audio_and_files_have_parts_of_their_own(wire: WireServer) 
         {"type": "image_url", "image_url": {"url": "https://example.com/cat.jpg"}},
         {"type": "input_audio", "input_audio": {"data": b64(b"mp3"), "format": "mp3"}},
         {"type": "text", "text": "[audio: https://example.com/a.mp3]"},
+        {"type": "image_url", "image_url": {"url": "data:image/gif;base64,R0lG"}},
         {
             "type": "file",
             "file": {"filename": "bill.pdf", "file_data": f"data:application/pdf;base64,{b64(b'%PDF')}"},
@@ -298,6 +301,109 @@ async def test_streamed_calls_that_share_an_index_or_have_none(wire: WireServer)
     assert reply.stop_reason == "tool_use"
     assert ToolUseStart("a", "now") in deltas
     assert not any(isinstance(delta, ToolUseInputDelta) for delta in deltas)
+
+
+async def test_streamed_calls_without_ids_are_kept_apart(wire: WireServer) -> None:
+    def piece(*calls: dict[str, Any]) -> str:
+        return chunk({"tool_calls": list(calls)})
+
+    one = {"function": {"name": "add", "arguments": '{"x":1}'}}
+    two = {"function": {"name": "add", "arguments": '{"x":2}'}}
+    for events in (
+        [piece(one, two)],
+        [piece(one), piece(two)],
+        [piece({"index": 0, "id": "", **one}), piece({"index": 0, "id": "", **two})],
+        [piece({"index": 0, "id": "same", **one}), piece({"index": 1, "id": "same", **two})],
+    ):
+        _, reply = await streamed(wire, *events, chunk({}, "tool_calls"), DONE)
+        assert [call.input for call in reply.tool_calls] == [{"x": 1}, {"x": 2}]
+        assert len({call.id for call in reply.tool_calls}) == 2
+    repeated = [{"index": 0, "function": {"name": "add", "arguments": text}} for text in ('{"x"', ":1}", "")]
+    _, reply = await streamed(wire, *map(piece, repeated), chunk({}, "tool_calls"), DONE)
+    assert [call.input for call in reply.tool_calls] == [{"x": 1}]
+
+
+async def test_two_whole_calls_of_one_id_are_two(wire: WireServer) -> None:
+    twice = [openai_call("same", "add", {"x": n}) for n in (1, 2)]
+    reply = await whole(wire, completion({"content": None, "tool_calls": twice}, "tool_calls"))
+    assert len({call.id for call in reply.tool_calls}) == 2
+
+
+async def test_the_call_of_old_is_read_whole_and_streamed(wire: WireServer) -> None:
+    call = {"name": "add", "arguments": '{"x":1}'}
+    reply = await whole(wire, completion({"content": None, "function_call": call}, "function_call"))
+    assert [(c.name, c.input) for c in reply.tool_calls] == [("add", {"x": 1})]
+    pieces = [{"name": "add", "arguments": ""}, {"arguments": '{"x"'}, {"arguments": ":1}"}]
+    events = [chunk({"function_call": piece}) for piece in pieces]
+    _, reply = await streamed(wire, *events, chunk({}, "function_call"), DONE)
+    assert [(c.name, c.input) for c in reply.tool_calls] == [("add", {"x": 1})]
+    assert reply.stop_reason == "tool_use"
+
+
+async def test_usage_on_every_chunk_does_not_make_a_cut_stream_whole(wire: WireServer) -> None:
+    usage = {"prompt_tokens": 1, "completion_tokens": 1}
+    with pytest.raises(ProviderConnectionError):
+        await streamed(wire, chunk({"content": "Hel"}, usage=usage))
+    _, reply = await streamed(wire, chunk({"content": "Hello"}), chunk(None, usage=usage))
+    assert reply.text == "Hello"
+
+
+async def test_reasoning_streamed_in_pieces_goes_back_whole(wire: WireServer) -> None:
+    def piece(text: str) -> dict[str, Any]:
+        return {"type": "reasoning.text", "index": 0, "text": text, "signature": None}
+
+    closing = {"type": "reasoning.text", "index": 0, "signature": "sig"}
+    events = [chunk({"reasoning_details": [item]}) for item in (piece("Let me "), piece("think."), closing)]
+    wire.will(sse_reply(*events, chunk({"content": "Yes."}, "stop"), DONE), vendor.whole("ok"))
+    async with OpenRouterModel("x/y", api_key="k", base_url=wire.url) as model:
+        [*_, stop] = [delta async for delta in model.stream("Hi")]
+        await model.complete([user_message("Hi"), stop.reply.message])  # type: ignore[union-attr]
+    [detail] = wire.last.body["messages"][1]["reasoning_details"]
+    assert (detail["text"], detail["signature"]) == ("Let me think.", "sig")
+
+
+async def test_no_wait_helps_against_an_empty_account(wire: WireServer, waits: list[float]) -> None:
+    error = {
+        "error": {"message": "You exceeded your quota", "type": "insufficient_quota", "code": "insufficient_quota"}
+    }
+    wire.will(json_reply(error, 429))
+    async with vendor.model(wire) as model:
+        with pytest.raises(ProviderRateLimitError, match="quota"):
+            await model.complete("Hi")
+    assert waits == []
+
+
+class Cat(pydantic.BaseModel):
+    kind: Literal["cat"]
+
+
+class Dog(pydantic.BaseModel):
+    kind: Literal["dog"]
+
+
+class Pet(pydantic.BaseModel):
+    pet: Cat | Dog = pydantic.Field(discriminator="kind")
+
+
+class Described(pydantic.BaseModel):
+    city: City = pydantic.Field(description="Where.")
+
+
+class Loose(pydantic.BaseModel):
+    scores: dict[str, int]
+
+
+@pytest.mark.parametrize(("output_type", "strict"), [(Pet, True), (Described, False), (Loose, False)])
+async def test_strict_mode_is_left_alone_where_it_would_refuse(
+    wire: WireServer, output_type: Any, strict: bool
+) -> None:
+    wire.will(vendor.whole("{}"))
+    async with vendor.model(wire) as model:
+        await model.complete("Which?", output_schema=output_type)
+    sent = wire.last.body["response_format"]["json_schema"]
+    assert sent["strict"] is strict
+    assert "oneOf" not in str(sent)
+    assert "discriminator" not in str(sent)
 
 
 async def test_fields_a_host_adds_to_a_call_go_back_with_it(wire: WireServer) -> None:

@@ -12,14 +12,14 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypedDict
 
-from recollect.chat.model import BaseModel, ChatRequest, Model, close_stream
+from recollect.chat.assemble import ReplyBuilder
+from recollect.chat.model import ChatRequest, Model, ModelBase, close_stream
 from recollect.chat.providers.continuation import Continuation
 from recollect.chat.providers.pace import Pace
 from recollect.chat.retry import backoff, worth_waiting
 from recollect.chat.usage import price_list
 from recollect.errors import (
     ConfigurationError,
-    ProviderAuthError,
     ProviderConnectionError,
     ProviderError,
     RecollectError,
@@ -39,7 +39,7 @@ class ModelOptions(TypedDict, total=False):
     retries: int
 
 
-class ProviderModel(BaseModel):
+class ProviderModel(ModelBase):
     """A vendor's model behind its own SDK.
 
     `client` is the SDK's own async client, for proxies, gateways and clouds. `config` goes into every request as it is.
@@ -69,29 +69,34 @@ class ProviderModel(BaseModel):
         if client is not None and (api_key is not None or base_url is not None):
             raise ConfigurationError("Pass either client= or api_key=/base_url=: a client brings its own.")
         self.model = model
-        self.backup_models = tuple(backup_models)
+        self.backup_models = (backup_models,) if isinstance(backup_models, str) else tuple(backup_models)
         self.config: Mapping[str, Any] = dict(config or {})
         self.timeout = timeout
         self.retries = retries
         self._api_key = api_key
         self._base_url = base_url
         self._given_client = client
-        self._client: Any = None
+        self._clients: dict[asyncio.AbstractEventLoop, Any] = {}
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.model!r})"
 
     @property
     def client(self) -> Any:
-        """The SDK's client, opened when first used."""
-        if self._client is None:
-            self._client = self._open_client(self._given_client)
+        """The SDK's client, opened when first used. Its connections belong to the event loop they were opened on, so
+        there is one for each; those of loops that are gone are dropped."""
+        loop = asyncio.get_running_loop()
+        found = self._clients.get(loop)
+        if found is None:
+            found = self._open_client(self._given_client)
             price_list()
-        return self._client
+            self._clients = {old: client for old, client in self._clients.items() if not old.is_closed()}
+            self._clients[loop] = found
+        return found
 
     async def aclose(self) -> None:
-        """Close the client, unless it was passed in."""
-        client, self._client = self._client, None
+        """Close this event loop's client, unless it was passed in."""
+        client = self._clients.pop(asyncio.get_running_loop(), None)
         if client is not None and self._given_client is None:
             await self._close_client(client)
 
@@ -128,10 +133,13 @@ class ProviderModel(BaseModel):
         for target in (self.model, *self.backup_models):
             if not isinstance(target, str):
                 try:
-                    return await _backup_complete(target, request)
+                    return await target.complete(**_call(request))
                 except ProviderError as error:
                     failures.append(error)
                     continue
+                except ConfigurationError as error:
+                    error.add_note(f"It is the backup of {self.model}, which failed first: {failures[-1]}")
+                    raise
             for attempt in range(self.retries + 1):
                 started = time.monotonic()
                 try:
@@ -160,17 +168,23 @@ class ProviderModel(BaseModel):
                     deltas = self._stream_once(target, said.request(request), pace)
                 else:
                     deltas = target.stream(**_call(said.request(request)))
+                builder = ReplyBuilder()
                 try:
                     async for delta in deltas:
                         if isinstance(delta, TextDelta):
+                            builder.add(delta)
                             fresh = said.new_text(delta)
                             if fresh is not None:
                                 yield fresh
-                        elif isinstance(delta, StreamStop):
-                            yield said.whole(_timed_stop(delta, started))
+                            continue
+                        held = said.held_back()
+                        if held is not None:
+                            yield held
+                        builder.add(delta)
+                        if isinstance(delta, StreamStop):
+                            yield said.whole(_timed(builder.reply(), started))
                             return
-                        else:
-                            yield delta
+                        yield delta
                     raise ProviderConnectionError(
                         f"{self.provider} ended the stream of {target} before the reply was complete.",
                         provider=self.provider,
@@ -178,8 +192,13 @@ class ProviderModel(BaseModel):
                         retryable=True,
                     )
                 except Exception as error:
-                    failure = self._failure(error, str(target))
+                    if isinstance(target, str):
+                        failure = self._failure(error, target)
+                    else:
+                        failure = error if isinstance(error, ProviderError) else None
                     if failure is None:
+                        if isinstance(error, ConfigurationError) and failures:
+                            error.add_note(f"It is the backup of {self.model}, which failed first: {failures[-1]}")
                         raise
                     failure.partial_text = said.text
                     failures.append(failure)
@@ -199,8 +218,8 @@ class ProviderModel(BaseModel):
         return failure
 
     def _again(self, failure: ProviderError, attempt: int) -> bool:
-        """Whether to make the same request once more; a wrong key ends the call at once."""
-        if isinstance(failure, ProviderAuthError) and not any(not isinstance(m, str) for m in self.backup_models):
+        """Whether to make the same request once more. A wrong key ends the call, unless a backup has its own."""
+        if failure.status == 401 and all(isinstance(backup, str) for backup in self.backup_models):
             raise failure
         return failure.retryable and attempt < self.retries and worth_waiting(failure.retry_after)
 
@@ -215,10 +234,6 @@ def _call(request: ChatRequest) -> dict[str, Any]:
     return call
 
 
-async def _backup_complete(model: Model, request: ChatRequest) -> ChatReply:
-    return await model.complete(**_call(request))
-
-
 def _given_up(failures: list[ProviderError]) -> ProviderError:
     last = failures[-1]
     last.attempts = tuple(failures)
@@ -231,10 +246,3 @@ def _timed(reply: ChatReply, started: float) -> ChatReply:
     if reply.usage is None:
         return reply
     return replace(reply, usage=replace(reply.usage, latency_ms=round((time.monotonic() - started) * 1000)))
-
-
-def _timed_stop(stop: StreamStop, started: float) -> StreamStop:
-    if stop.reply is None or stop.reply.usage is None:
-        return stop
-    reply = _timed(stop.reply, started)
-    return StreamStop(stop.reason, reply.usage, reply)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from recollect.chat.model import ChatRequest
-from recollect.types import StreamStop, TextDelta, assistant_message, user_message
+from recollect.types import ChatReply, StreamStop, TextDelta, assistant_message, user_message
 
 GO_ON = (
     "Your last message was cut off by a technical fault after exactly the text above. Continue it from the very next "
@@ -55,9 +55,17 @@ class Continuation:
         self._pieces.append(fresh)
         return TextDelta(fresh)
 
-    def whole(self, stop: StreamStop) -> StreamStop:
+    def held_back(self) -> TextDelta | None:
+        """Text that looked like the beginning of a repetition when something else came: it was none."""
+        held, self._held = self._held, None
+        if not held:
+            return None
+        self._pieces.append(held)
+        return TextDelta(held)
+
+    def whole(self, reply: ChatReply) -> StreamStop:
         """The last delta, with a reply that holds the text of all attempts."""
-        if not self._before or stop.reply is None:
-            return stop
-        # The provider's state belongs to the last attempt's part of the text only, so it does not fit the whole.
-        return StreamStop(stop.reason, stop.usage, replace(stop.reply, text=self.text, meta=None))
+        if self._before:
+            # The provider's state belongs to the last attempt's part of the text only, so it does not fit the whole.
+            reply = replace(reply, text=self.text, meta=None)
+        return StreamStop(reply.stop_reason, reply.usage, reply)

@@ -60,6 +60,9 @@ def status_failure(
     else:
         # A failure inside a stream that says no more than that is the provider's, and passes.
         retryable = status is None or status in RETRYABLE_STATUSES or status > 500
+        _, kind_of_error, code = error_fields(body)
+        if "insufficient_quota" in (kind_of_error, code):
+            retryable = False  # sent as 429, but no wait will help
     where = f"{provider} ({status})" if status else provider
     return kind(
         f"{where} failed for {model}: {message.rstrip('.')}.{advice}",

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import base64
+import binascii
 from collections.abc import Sequence
 
-from recollect.types import Message, MessagePart, message_text
+from recollect.errors import ConfigurationError
+from recollect.types import Message, MessagePart, message_text, split_data_url
+
+EARLIER = "[The conversation so far is not shown.]"
+"""What stands first when a history begins with the model's words, which some providers refuse."""
 
 
 def system_and_rest(system: str | None, messages: Sequence[Message]) -> tuple[str | None, list[Message]]:
@@ -20,18 +25,20 @@ def system_and_rest(system: str | None, messages: Sequence[Message]) -> tuple[st
     return "\n\n".join(text for text in texts if text) or None, rest
 
 
-def data_url(url: str) -> tuple[str | None, str]:
-    """Media type and base64 data of a `data:` URL."""
-    head, _, data = url.removeprefix("data:").partition(",")
-    mime, *flags = head.split(";")
-    if "base64" not in flags:
-        data = base64.b64encode(data.encode()).decode("ascii")
-    return mime or None, data
+def inline_data(part: MessagePart) -> tuple[str | None, str | None]:
+    """Media type and base64 data of a part that carries its data, in a `data:` URL or by itself."""
+    if part.url and part.url.startswith("data:"):
+        mime, data = split_data_url(part.url)
+        return part.mime or mime, data
+    return part.mime, part.data
 
 
-def as_data_url(part: MessagePart, default_mime: str) -> str:
-    """A part's data as a `data:` URL."""
-    return f"data:{part.mime or default_mime};base64,{part.data}"
+def raw_bytes(data: str) -> bytes:
+    """Base64 data decoded; raises `ConfigurationError` where it is none."""
+    try:
+        return base64.b64decode(data, validate=True)
+    except binascii.Error as error:
+        raise ConfigurationError(f"A part's data must be bytes or base64 text: {error}.") from error
 
 
 def is_text(mime: str | None) -> bool:
@@ -41,4 +48,4 @@ def is_text(mime: str | None) -> bool:
 
 def decoded_text(data: str) -> str:
     """The text of base64 data."""
-    return base64.b64decode(data).decode("utf-8", errors="replace")
+    return raw_bytes(data).decode("utf-8", errors="replace")

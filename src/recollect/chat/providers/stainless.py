@@ -25,11 +25,18 @@ def without_retries(client: Any, create: Any, example: str) -> Any:
 
 
 def arguments(body: Mapping[str, Any], config: dict[str, Any], timeout: float) -> dict[str, Any]:
-    """The arguments of `create`: `config` goes into the body as it is, whatever this version of the SDK knows."""
+    """The arguments of `create`: `config` goes into the body as it is, whatever this version of the SDK knows.
+
+    What the request itself says wins over `config`, and tools of the provider's own are added to ours.
+    """
     headers = config.pop("extra_headers", None)
     config.update(config.pop("extra_body", None) or {})
+    merged = dict(body)
+    if "tools" in config:
+        merged["tools"] = [*body.get("tools", ()), *config["tools"]]
+    extra = {name: value for name, value in config.items() if name not in merged}
     # The SDK's own read timeout must not undercut ours.
-    return {**body, "extra_body": config or None, "extra_headers": headers, "timeout": timeout + 30}
+    return {**merged, "extra_body": extra or None, "extra_headers": headers, "timeout": timeout + 30}
 
 
 def failure(sdk: Any, error: Any, provider: str, model: str) -> ProviderError | None:

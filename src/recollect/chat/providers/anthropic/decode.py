@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 from recollect.chat.providers.anthropic.state import keep_blocks
+from recollect.chat.providers.failures import error_fields, status_failure, status_of
 from recollect.chat.providers.stainless import as_dict
 from recollect.chat.usage import make_usage
 from recollect.types import (
@@ -24,6 +26,10 @@ from recollect.types.jsontext import parse_arguments
 
 def decode(message: Any, provider: str, model: str) -> ChatReply:
     """A whole `Message`."""
+    if getattr(message, "type", None) == "error":
+        body = as_dict(message)
+        text, kind, code = error_fields(body)
+        raise status_failure(provider, model, status_of(kind, code), text or "it reported an error", body=body)
     blocks = [as_dict(block) for block in message.content or ()]
     usage = as_dict(message.usage) if message.usage is not None else None
     return _reply(blocks, message.stop_reason, usage, message, provider, message.model or model, {})
@@ -51,7 +57,7 @@ async def decode_stream(events: AsyncIterator[Any], provider: str, model: str) -
                 if block.get("type") == "tool_use" and delta.partial_json:
                     yield ToolUseInputDelta(block["id"], delta.partial_json)
             elif delta_kind == "thinking_delta":
-                block["thinking"] = (block.get("thinking") or "") + delta.thinking
+                block["thinking"] = (block.get("thinking") or "") + (delta.thinking or "")
                 if delta.thinking:
                     yield ThinkingDelta(delta.thinking)
             else:
@@ -59,6 +65,7 @@ async def decode_stream(events: AsyncIterator[Any], provider: str, model: str) -
         elif kind == "content_block_start":
             block = blocks[event.index] = as_dict(event.content_block)
             if block.get("type") == "tool_use":
+                _name_call(block)
                 yield ToolUseStart(block["id"], block["name"])
             elif block.get("type") == "text" and block.get("text"):
                 yield TextDelta(block["text"])
@@ -68,10 +75,11 @@ async def decode_stream(events: AsyncIterator[Any], provider: str, model: str) -
                 yield ToolUseEnd(block["id"])
         elif kind == "message_start":
             head = {"id": event.message.id, "model": event.message.model}
-            usage.update(_given(as_dict(event.message.usage)))
+            if getattr(event.message, "usage", None) is not None:
+                usage.update(_given(as_dict(event.message.usage)))
         elif kind == "message_delta":
             stop_reason = event.delta.stop_reason or stop_reason
-            if event.usage is not None:
+            if getattr(event, "usage", None) is not None:
                 usage.update(_given(as_dict(event.usage)))
         elif kind == "message_stop":
             ordered = [blocks[index] for index in sorted(blocks)]
@@ -97,6 +105,7 @@ def _reply(
         if id(block) in inputs:
             block["input"], invalid = parse_arguments(inputs[id(block)])
         if block.get("type") == "tool_use":
+            _name_call(block)
             calls.append(ToolCall(block["id"], block["name"], block.get("input") or {}, invalid))
     return ChatReply(
         text="".join(block.get("text") or "" for block in blocks if block.get("type") == "text"),
@@ -107,6 +116,11 @@ def _reply(
         thinking="".join(block.get("thinking") or "" for block in blocks if block.get("type") == "thinking"),
         meta=keep_blocks(blocks),
     )
+
+
+def _name_call(block: dict[str, Any]) -> None:
+    block["id"] = block.get("id") or f"toolu_{uuid.uuid4().hex[:24]}"
+    block["name"] = block.get("name") or ""
 
 
 def _merge(block: dict[str, Any], delta: Mapping[str, Any]) -> None:

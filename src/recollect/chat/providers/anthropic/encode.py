@@ -6,12 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from recollect.chat.model import ChatRequest
+from recollect.chat.output import is_exact, with_schema_instructions
 from recollect.chat.providers.anthropic.state import kept_blocks
-from recollect.chat.providers.media import data_url, decoded_text, is_text, system_and_rest
+from recollect.chat.providers.media import EARLIER, decoded_text, inline_data, is_text, system_and_rest
 from recollect.tools import Tool
 from recollect.types import Message, MessagePart, ToolCall, message_text, render_part
-
-EARLIER = "[The conversation so far is not shown.]"
 
 
 def encode(
@@ -24,6 +23,9 @@ def encode(
     if request.max_output_tokens is not None:
         limit = request.max_output_tokens
     body: dict[str, Any] = {"model": model, "max_tokens": limit, "messages": encode_messages(messages)}
+    if request.output_schema is not None and not is_exact(request.output_schema):
+        # Held to such a schema, Claude could only give empty objects.
+        system = with_schema_instructions(system, request.output_schema)
     marker = _cache_marker(cache)
     if system:
         body["system"] = [{"type": "text", "text": system, "cache_control": marker}] if marker else system
@@ -39,7 +41,7 @@ def encode(
         body["tools"] = tools
     if choice is not None:
         body["tool_choice"] = choice
-    if request.output_schema is not None:
+    if request.output_schema is not None and is_exact(request.output_schema):
         from anthropic import transform_schema
 
         format = {"type": "json_schema", "schema": transform_schema(dict(request.output_schema))}
@@ -117,9 +119,7 @@ def _part(part: MessagePart) -> dict[str, Any] | None:
 
 def _media(part: MessagePart) -> dict[str, Any] | None:
     """An image or document block, or None for what Anthropic does not take (audio, other files)."""
-    mime, data = part.mime, part.data
-    if part.url and part.url.startswith("data:"):
-        mime, data = data_url(part.url)
+    mime, data = inline_data(part)
     if part.kind == "image":
         if data:
             source = {"type": "base64", "media_type": mime or "image/png", "data": data}

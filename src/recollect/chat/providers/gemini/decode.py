@@ -6,6 +6,7 @@ import uuid
 from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any
 
+from recollect.chat.providers.failures import unreadable
 from recollect.chat.providers.gemini.state import keep_parts
 from recollect.chat.usage import make_usage
 from recollect.types import (
@@ -35,6 +36,8 @@ def decode(response: Any, provider: str, model: str) -> ChatReply:
     collected = Collected(provider, model)
     for _ in collected.add(response):
         pass
+    if not response.candidates and collected.blocked is None:
+        raise unreadable(provider, model, "no candidates, and no reason why")
     return collected.reply(raw=response)
 
 

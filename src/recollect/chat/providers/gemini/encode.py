@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,14 +9,13 @@ from typing import Any
 from recollect.chat.model import ChatRequest
 from recollect.chat.output import with_schema_instructions
 from recollect.chat.providers.gemini.state import kept_parts
-from recollect.chat.providers.media import data_url, system_and_rest
+from recollect.chat.providers.media import EARLIER, inline_data, raw_bytes, system_and_rest
 from recollect.tools import Tool
 from recollect.types import Message, MessagePart, message_text, render_part
 
 NO_SIGNATURE = b"skip_thought_signature_validator"
 """Google's own placeholder for a call that a model of Gemini 3 or later did not make itself."""
 
-EARLIER = "[The conversation so far is not shown.]"
 _DEFAULT_MIMES = {"image": "image/png", "audio": "audio/mpeg", "file": "application/octet-stream"}
 
 
@@ -112,11 +110,9 @@ def _user_parts(message: Message) -> list[dict[str, Any]]:
 
 
 def _part(part: MessagePart) -> dict[str, Any]:
-    mime, data = part.mime, part.data
-    if part.url and part.url.startswith("data:"):
-        mime, data = data_url(part.url)
+    mime, data = inline_data(part)
     if part.kind in _DEFAULT_MIMES and data:
-        blob = {"mime_type": mime or _DEFAULT_MIMES[part.kind], "data": base64.b64decode(data)}
+        blob = {"mime_type": mime or _DEFAULT_MIMES[part.kind], "data": raw_bytes(data)}
         return {"inline_data": blob}
     if part.kind in _DEFAULT_MIMES and part.url:
         return {"file_data": {"file_uri": part.url, "mime_type": mime or _DEFAULT_MIMES[part.kind]}}

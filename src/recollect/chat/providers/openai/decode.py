@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from recollect.chat.providers.failures import error_fields, status_failure, status_of
@@ -47,10 +48,10 @@ def decode(completion: Any, provider: str, model: str, dialect: Dialect) -> Chat
     calls = [_whole_call(call) for call in message.get("tool_calls") or ()]
     if message.get("function_call"):
         calls.append(_whole_call({"function": message["function_call"]}))
+    calls = _with_ids_of_their_own(calls)
     refusal = message.get("refusal")
-    reason = _stop_reason(choice.get("finish_reason"), bool(calls))
-    if refusal and not text:
-        text, reason = refusal, "refusal"
+    reason = "refusal" if refusal else _stop_reason(choice.get("finish_reason"), bool(calls))
+    text += refusal or ""
     return ChatReply(
         text=text,
         tool_calls=tuple(calls),
@@ -67,7 +68,8 @@ async def decode_stream(
 ) -> AsyncIterator[ReplyDelta]:
     """A stream's chunks as deltas. Ends without a `StreamStop` if the stream broke off.
 
-    Some hosts never say why they stop, so a stream counts as complete when it gave a reason, usage, or `is_complete`.
+    Some hosts never say why they stop, so a stream counts as complete when it gave a reason, a last chunk of usage and
+    nothing else, or `is_complete`.
     """
     text: list[str] = []
     thinking: list[str] = []
@@ -77,10 +79,14 @@ async def decode_stream(
     refusal = False
     finish: str | None = None
     usage: Mapping[str, Any] | None = None
+    has_closing_usage = False
     seen_model = model
     async for chunk in chunks:
         seen_model = getattr(chunk, "model", None) or seen_model
-        usage = _chunk_usage(chunk) or usage
+        counted = _chunk_usage(chunk)
+        if counted is not None:
+            usage = counted
+            has_closing_usage = not getattr(chunk, "choices", None)
         for choice in getattr(chunk, "choices", None) or ():
             finish = getattr(choice, "finish_reason", None) or finish
             if finish == "error":
@@ -103,15 +109,19 @@ async def decode_stream(
                 refusal = True
                 text.append(refused)
                 yield TextDelta(refused)
-            for call in getattr(delta, "tool_calls", None) or ():
-                for event in calls.add(call):
+            for position, call in enumerate(getattr(delta, "tool_calls", None) or ()):
+                for event in calls.add(call, position):
+                    yield event
+            legacy = getattr(delta, "function_call", None)
+            if legacy is not None:
+                for event in calls.add_function(legacy):
                     yield event
     for piece in splitter.finish():
         (text if isinstance(piece, TextDelta) else thinking).append(piece.text)
         yield piece
     for event in calls.finish():
         yield event
-    if finish is None and usage is None and not is_complete():
+    if finish is None and not has_closing_usage and not is_complete():
         return
     made = calls.calls()
     reason = "refusal" if refusal else _stop_reason(finish, bool(made))
@@ -134,24 +144,30 @@ class _Calls:
         self._open: dict[Any, dict[str, Any]] = {}
         self._all: list[dict[str, Any]] = []
 
-    def add(self, piece: Any) -> Iterator[ReplyDelta]:
-        function = getattr(piece, "function", None)
-        name = getattr(function, "name", None) or ""
-        given_id = getattr(piece, "id", None) or ""
-        arguments = _arguments_text(getattr(function, "arguments", None))
+    def add(self, piece: Any, position: int) -> Iterator[ReplyDelta]:
+        """A piece, and where it stands in its chunk, for hosts that give it no index."""
         index = getattr(piece, "index", None)
-        call = self._open.get(index)
-        # Some hosts give every call the same index, or none: a new id with a name is a new call.
-        if call is None or (name and call["started"] and given_id and given_id != call["given_id"]):
-            call = {"id": given_id or _make_id(), "given_id": given_id, "name": "", "pieces": [], "started": False}
-            call["kept"] = _kept(piece)
-            self._open[index] = call
+        key = ("position", position) if index is None else index
+        yield from self._add(key, getattr(piece, "function", None), getattr(piece, "id", None) or "", _kept(piece))
+
+    def add_function(self, function: Any) -> Iterator[ReplyDelta]:
+        """A piece of the one call that the API knew before it knew tools."""
+        yield from self._add("function_call", function, "", None)
+
+    def _add(self, key: Any, function: Any, given_id: str, kept: Mapping[str, Any] | None) -> Iterator[ReplyDelta]:
+        name = getattr(function, "name", None) or ""
+        arguments = _arguments_text(getattr(function, "arguments", None))
+        call = self._open.get(key)
+        if call is None or (name and call["started"] and _is_another(call, given_id, arguments)):
+            used = {other["id"] for other in self._all}
+            id = given_id if given_id and given_id not in used else _make_id()
+            call = {"id": id, "given_id": given_id, "name": "", "pieces": [], "started": False, "kept": kept}
+            self._open[key] = call
             self._all.append(call)
         if name and not call["started"]:
             call["name"] = name
-        if call["name"] and not call["started"]:
             call["started"] = True
-            yield ToolUseStart(call["id"], call["name"])
+            yield ToolUseStart(call["id"], name)
             arguments = "".join(call["pieces"]) + arguments
             call["pieces"] = []
         if arguments:
@@ -171,6 +187,24 @@ class _Calls:
                 value, invalid = parse_arguments("".join(call["pieces"]))
                 made.append(ToolCall(call["id"], call["name"], value, invalid, call["kept"]))
         return tuple(made)
+
+
+def _is_another(call: Mapping[str, Any], given_id: str, arguments: str) -> bool:
+    """Whether a piece with a name begins a new call, though its index is that of one under way."""
+    if given_id:
+        return bool(given_id != call["given_id"])
+    # Without ids: some hosts repeat the name with every piece, so the call before must be whole.
+    value, invalid = parse_arguments("".join(call["pieces"]))
+    return bool(arguments) and bool(value) and invalid is None
+
+
+def _with_ids_of_their_own(calls: list[ToolCall]) -> list[ToolCall]:
+    seen: set[str] = set()
+    for index, call in enumerate(calls):
+        if call.id in seen:
+            calls[index] = replace(call, id=_make_id())
+        seen.add(calls[index].id)
+    return calls
 
 
 def _whole_call(call: Mapping[str, Any]) -> ToolCall:
@@ -258,7 +292,18 @@ def _chunk_usage(chunk: Any) -> Mapping[str, Any] | None:
 
 
 def _meta(details: Any, dialect: Dialect) -> Mapping[str, Any] | None:
-    return {KEY: {"reasoning_details": list(details)}} if details and dialect.reasoning_details else None
+    if not details or not dialect.reasoning_details:
+        return None
+    merged: list[dict[str, Any]] = []
+    for detail in map(as_dict, details):
+        last = merged[-1] if merged else None
+        if last is None or (last.get("type"), last.get("index")) != (detail.get("type"), detail.get("index")):
+            merged.append(detail)
+            continue
+        for name, value in detail.items():  # a stream gives each block in pieces
+            is_piece = name in ("text", "summary", "data") and isinstance(last.get(name), str)
+            last[name] = last[name] + value if is_piece and isinstance(value, str) else value or last.get(name)
+    return {KEY: {"reasoning_details": merged}}
 
 
 def _error(body: Mapping[str, Any], provider: str, model: str) -> Exception:

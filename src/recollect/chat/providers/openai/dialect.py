@@ -18,10 +18,12 @@ class Dialect:
     """Whether models behind it may write their thinking as <think>...</think> into the text."""
     cache_control: bool = False
     """Whether parts may carry Anthropic's cache marks."""
+    call_extras: bool = True
+    """Whether fields that the host itself added to a tool call may be sent back with it."""
     reasoning_details: bool = False
     """Whether reasoning comes in blocks that must be sent back."""
 
 
-OPENAI = Dialect(max_tokens_field="max_completion_tokens", think_tags=False)
+OPENAI = Dialect(max_tokens_field="max_completion_tokens", think_tags=False, call_extras=False)
 OPENROUTER = Dialect(cache_control=True, reasoning_details=True)
 COMPATIBLE = Dialect()

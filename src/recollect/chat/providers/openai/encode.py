@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from recollect.chat.model import ChatRequest
-from recollect.chat.output import with_schema_instructions
-from recollect.chat.providers.media import as_data_url, decoded_text, is_text
+from recollect.chat.output import is_exact, with_schema_instructions
+from recollect.chat.providers.media import decoded_text, inline_data, is_text
 from recollect.chat.providers.openai.dialect import Dialect
 from recollect.tools import Tool
 from recollect.types import Message, MessagePart, ToolCall, message_text, render_part
@@ -55,16 +55,16 @@ def _assistant(message: Message, dialect: Dialect) -> dict[str, Any]:
     text = message_text(message)
     encoded: dict[str, Any] = {"role": "assistant", "content": text or (None if message.tool_calls else "")}
     if message.tool_calls:
-        encoded["tool_calls"] = [_call(call) for call in message.tool_calls]
+        encoded["tool_calls"] = [_call(call, dialect) for call in message.tool_calls]
     details = ((message.meta or {}).get(KEY) or {}).get("reasoning_details")
     if details and dialect.reasoning_details:
         encoded["reasoning_details"] = details
     return encoded
 
 
-def _call(call: ToolCall) -> dict[str, Any]:
+def _call(call: ToolCall, dialect: Dialect) -> dict[str, Any]:
     # Fields a host added to the call (Gemini's signatures travel so) go back with it.
-    kept = (call.meta or {}).get(KEY) or {}
+    kept = (call.meta or {}).get(KEY) or {} if dialect.call_extras else {}
     return {
         **kept,
         "id": call.id,
@@ -84,19 +84,21 @@ def _part(part: MessagePart, dialect: Dialect) -> dict[str, Any]:
 
 def _media(part: MessagePart) -> dict[str, Any] | None:
     """An image, audio or file part, or None for what the API does not take."""
-    if part.kind == "image" and (part.url or part.data):
-        image = {"url": as_data_url(part, "image/png") if part.data else part.url}
+    mime, data = inline_data(part)
+    if part.kind == "image" and (part.url or data):
+        image = {"url": f"data:{mime or 'image/png'};base64,{data}" if data else part.url}
         if part.meta and "detail" in part.meta:
             image["detail"] = part.meta["detail"]
         return {"type": "image_url", "image_url": image}
-    if part.kind == "audio" and part.data:
-        format = _AUDIO_FORMATS.get(part.mime or "", (part.mime or "audio/wav").partition("/")[2])
-        return {"type": "input_audio", "input_audio": {"data": part.data, "format": format}}
-    if part.kind == "file" and part.data:
-        if is_text(part.mime):
+    if part.kind == "audio" and data:
+        format = _AUDIO_FORMATS.get(mime or "", (mime or "audio/wav").partition("/")[2])
+        return {"type": "input_audio", "input_audio": {"data": data, "format": format}}
+    if part.kind == "file" and data:
+        if is_text(mime):
             title = f"{part.name}:\n" if part.name else ""
-            return {"type": "text", "text": title + decoded_text(part.data)}
-        file = {"filename": part.name or "file", "file_data": as_data_url(part, "application/octet-stream")}
+            return {"type": "text", "text": title + decoded_text(data)}
+        address = f"data:{mime or 'application/octet-stream'};base64,{data}"
+        file = {"filename": part.name or "file", "file_data": address}
         return {"type": "file", "file": file}
     return None
 
@@ -115,8 +117,8 @@ def _tool_choice(choice: str) -> Any:
 
 
 def strict_schema(schema: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
-    """The schema with objects closed, and whether strict mode takes it: every property required, everywhere."""
-    strict = True
+    """The schema with objects closed, and whether strict mode takes it: exact, and every property required."""
+    strict = is_exact(schema)
 
     def close(node: Any) -> Any:
         nonlocal strict
@@ -124,14 +126,14 @@ def strict_schema(schema: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
             return [close(item) for item in node]
         if not isinstance(node, Mapping):
             return node
-        closed = {name: close(value) for name, value in node.items() if name != "properties"}
+        closed = {name: close(value) for name, value in node.items() if name not in ("properties", "discriminator")}
+        if "oneOf" in closed:
+            closed["anyOf"] = closed.pop("oneOf")
         if "properties" in node:
             closed["properties"] = {name: close(value) for name, value in node["properties"].items()}
             closed.setdefault("additionalProperties", False)
             strict &= set(node.get("required", ())) == set(node["properties"])
-        elif node.get("type") == "object":
-            strict = False
-        strict &= closed.get("additionalProperties", False) is False and "default" not in node
+        strict &= "default" not in node and ("$ref" not in node or len(node) == 1)
         return closed
 
     return close(schema), strict
