@@ -60,6 +60,7 @@ class WireServer:
     def __init__(self, respond: Callable[[Request], Reply] | None = None) -> None:
         self._respond = respond
         self.requests: list[Request] = []
+        self.connections = 0
         self.asked = asyncio.Event()
         self.client_left = asyncio.Event()
         self._replies: list[Reply] = []
@@ -96,6 +97,7 @@ class WireServer:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
+        self.connections += 1
         try:
             while request := await _read_request(reader):
                 self.requests.append(request)

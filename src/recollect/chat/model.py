@@ -139,7 +139,7 @@ def as_messages(messages: Messages) -> tuple[Message, ...]:
         return (user_message(messages),)
     if isinstance(messages, Message | Mapping):
         return (as_message(messages),)
-    return tuple(map(as_message, messages))
+    return tuple([message if type(message) is Message else as_message(message) for message in messages])
 
 
 def _schema_of(schema: Any) -> Mapping[str, Any] | None:

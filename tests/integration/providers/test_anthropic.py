@@ -453,6 +453,7 @@ async def test_the_model_name_alone_finds_the_adapter(wire: WireServer, monkeypa
     assert joined(seen) == "Hello!"
     assert "from-env" in credentials(wire)
     assert [request.body["max_tokens"] for request in wire.requests] == [50, 50]
+    await close_models()
 
 
 async def test_a_repaired_history_keeps_the_thinking(wire: WireServer) -> None:

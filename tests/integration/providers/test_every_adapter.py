@@ -467,6 +467,25 @@ async def test_silence_in_a_stream_times_out(vendor: Vendor, wire: WireServer, s
         await asyncio.wait_for(wire.client_left.wait(), 5)
 
 
+async def test_a_reply_that_is_complete_survives_what_comes_after_it(vendor: Vendor, wire: WireServer) -> None:
+    complete = [*vendor.pieces("Hello!"), *vendor.ending()]
+    wire.will(sse_reply(*complete, Cut()), sse_reply(*complete, Wait(20)))
+    async with vendor.model(wire, retries=0, timeout=0.5) as model:
+        for _ in range(2):
+            deltas = await collect(model, "Hi")
+            assert joined(deltas) == deltas[-1].reply.text == "Hello!"
+
+
+async def test_a_connection_is_used_again_after_a_stream(vendor: Vendor, wire: WireServer) -> None:
+    whole = sse_reply(*vendor.pieces("Hello!"), *vendor.ending())
+    wire.will(whole, whole, whole)
+    async with vendor.model(wire) as model:
+        for _ in range(3):
+            await collect(model, "Hi")
+        assert [task for task in asyncio.all_tasks() if "athrow" in repr(task)] == []
+    assert wire.connections == 1
+
+
 async def test_a_slow_stream_that_keeps_talking_does_not_time_out(vendor: Vendor, wire: WireServer) -> None:
     pieces = vendor.pieces("a", "b", "c", "d", "e")
     slow = [item for piece in pieces for item in (Wait(0.15), piece)]

@@ -31,6 +31,7 @@ from recollect import (
     tool_result_message,
     user_message,
 )
+from recollect.chat import close_models
 from recollect.types import ChatReply, MessagePart, ThinkingDelta, ToolUseInputDelta, ToolUseStart
 from tests.integration.providers.vendors import OpenAI, chunk, completion, openai_call
 from tests.support.wire import WireServer, data_event, joined, json_reply, sse_reply
@@ -493,6 +494,7 @@ async def test_ollama_needs_no_key_and_honours_its_host_variable(
     async with OllamaModel("llama3.3") as model:
         assert (await model.complete("Hi")).text == "Hi."
     assert str(await run_loop(ChatOptions(model="ollama/llama3.3"), "Hi")) == "Again."
+    await close_models()
     assert [request.path for request in wire.requests] == ["/v1/chat/completions"] * 2
     assert [request.body["model"] for request in wire.requests] == ["llama3.3"] * 2
 

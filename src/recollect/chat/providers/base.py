@@ -7,6 +7,7 @@ read as `ProviderError`s. Everything that decides whether to try again is here.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
@@ -25,6 +26,8 @@ from recollect.errors import (
     RecollectError,
 )
 from recollect.types import ChatReply, ReplyDelta, StreamStop, TextDelta
+
+log = logging.getLogger("recollect.chat")
 
 
 class ModelOptions(TypedDict, total=False):
@@ -163,14 +166,16 @@ class ProviderModel(ModelBase):
             for attempt in range(self.retries + 1 if isinstance(target, str) else 1):
                 started = time.monotonic()
                 said.begin()
+                pace = Pace(self.provider, str(target), self.timeout)
                 if isinstance(target, str):
-                    pace = Pace(self.provider, target, self.timeout)
                     deltas = self._stream_once(target, said.request(request), pace)
                 else:
                     deltas = target.stream(**_call(said.request(request)))
                 builder = ReplyBuilder()
                 try:
                     async for delta in deltas:
+                        if builder.stopped:
+                            continue  # read to its end, a response leaves its connection fit for the next request
                         if isinstance(delta, TextDelta):
                             builder.add(delta)
                             fresh = said.new_text(delta)
@@ -183,8 +188,11 @@ class ProviderModel(ModelBase):
                         builder.add(delta)
                         if isinstance(delta, StreamStop):
                             yield said.whole(_timed(builder.reply(), started))
-                            return
-                        yield delta
+                            pace.hurry()
+                        else:
+                            yield delta
+                    if builder.stopped:
+                        return
                     raise ProviderConnectionError(
                         f"{self.provider} ended the stream of {target} before the reply was complete.",
                         provider=self.provider,
@@ -192,6 +200,9 @@ class ProviderModel(ModelBase):
                         retryable=True,
                     )
                 except Exception as error:
+                    if builder.stopped:
+                        log.debug("%s failed after the end of its reply", target, exc_info=error)
+                        return
                     if isinstance(target, str):
                         failure = self._failure(error, target)
                     else:

@@ -10,6 +10,8 @@ from recollect.errors import ProviderTimeoutError
 
 T = TypeVar("T")
 
+LAST_SECONDS = 1.0
+
 
 class Pace:
     """Allows one call `timeout` seconds of silence at a time."""
@@ -48,6 +50,10 @@ class Pace:
             except StopAsyncIteration:
                 return
             yield item
+
+    def hurry(self) -> None:
+        """All has been said that matters; what may still follow is given little time."""
+        self._timeout = min(self._timeout, LAST_SECONDS)
 
     def alive(self) -> None:
         """Something came that is no item: a ping, a comment, half an event. The silence starts anew."""

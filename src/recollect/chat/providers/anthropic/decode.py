@@ -87,7 +87,6 @@ async def decode_stream(events: AsyncIterator[Any], provider: str, model: str) -
             raw = {**head, "stop_reason": stop_reason, "content": ordered, "usage": usage}
             reply = _reply(ordered, stop_reason, usage, raw, provider, head.get("model") or model, texts)
             yield StreamStop(reply.stop_reason, reply.usage, reply)
-            return
 
 
 def _reply(

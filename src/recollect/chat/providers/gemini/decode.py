@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any
@@ -21,6 +22,8 @@ from recollect.types import (
     ToolUseStart,
 )
 from recollect.types.jsontext import dump_json
+
+log = logging.getLogger("recollect.chat")
 
 STOP_REASONS = {
     "STOP": "end_turn",
@@ -44,9 +47,14 @@ def decode(response: Any, provider: str, model: str) -> ChatReply:
 async def decode_stream(responses: AsyncIterator[Any], provider: str, model: str) -> AsyncIterator[ReplyDelta]:
     """A stream's responses as deltas. Ends without a `StreamStop` if the stream broke off before a finish reason."""
     collected = Collected(provider, model)
-    async for response in responses:
-        for delta in collected.add(response):
-            yield delta
+    try:
+        async for response in responses:
+            for delta in collected.add(response):
+                yield delta
+    except Exception as error:
+        if not collected.complete:
+            raise
+        log.debug("%s failed after the end of its reply", model, exc_info=error)
     if collected.complete:
         reply = collected.reply(raw={"finish_reason": collected.finish, "block_reason": collected.blocked})
         yield StreamStop(reply.stop_reason, reply.usage, reply)

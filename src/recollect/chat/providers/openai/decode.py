@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import replace
@@ -13,6 +14,7 @@ from recollect.chat.providers.openai.encode import KEY
 from recollect.chat.providers.openai.thinktags import ThinkSplitter, split_thinking
 from recollect.chat.providers.stainless import as_dict
 from recollect.chat.usage import make_usage
+from recollect.errors import ProviderError
 from recollect.types import (
     ChatReply,
     ReplyDelta,
@@ -25,6 +27,8 @@ from recollect.types import (
     ToolUseStart,
 )
 from recollect.types.jsontext import dump_json, parse_arguments
+
+log = logging.getLogger("recollect.chat")
 
 STOP_REASONS = {
     "stop": "end_turn",
@@ -81,41 +85,48 @@ async def decode_stream(
     usage: Mapping[str, Any] | None = None
     has_closing_usage = False
     seen_model = model
-    async for chunk in chunks:
-        seen_model = getattr(chunk, "model", None) or seen_model
-        counted = _chunk_usage(chunk)
-        if counted is not None:
-            usage = counted
-            has_closing_usage = not getattr(chunk, "choices", None)
-        for choice in getattr(chunk, "choices", None) or ():
-            finish = getattr(choice, "finish_reason", None) or finish
-            if finish == "error":
-                raise _error(as_dict(choice), provider, model)
-            delta = getattr(choice, "delta", None)
-            if delta is None:
-                continue
-            reasoning = getattr(delta, "reasoning_content", None) or getattr(delta, "reasoning", None)
-            if reasoning and isinstance(reasoning, str):
-                thinking.append(reasoning)
-                yield ThinkingDelta(reasoning)
-            details.extend(getattr(delta, "reasoning_details", None) or ())
-            content: Any = getattr(delta, "content", None)
-            if content:
-                for piece in _pieces(content, splitter):
-                    (text if isinstance(piece, TextDelta) else thinking).append(piece.text)
-                    yield piece
-            refused = getattr(delta, "refusal", None)
-            if refused:
-                refusal = True
-                text.append(refused)
-                yield TextDelta(refused)
-            for position, call in enumerate(getattr(delta, "tool_calls", None) or ()):
-                for event in calls.add(call, position):
-                    yield event
-            legacy = getattr(delta, "function_call", None)
-            if legacy is not None:
-                for event in calls.add_function(legacy):
-                    yield event
+    try:
+        async for chunk in chunks:
+            seen_model = getattr(chunk, "model", None) or seen_model
+            counted = _chunk_usage(chunk)
+            if counted is not None:
+                usage = counted
+                has_closing_usage = not getattr(chunk, "choices", None)
+            for choice in getattr(chunk, "choices", None) or ():
+                finish = getattr(choice, "finish_reason", None) or finish
+                if finish == "error":
+                    raise _error(as_dict(choice), provider, model)
+                delta = getattr(choice, "delta", None)
+                if delta is None:
+                    continue
+                reasoning = getattr(delta, "reasoning_content", None) or getattr(delta, "reasoning", None)
+                if reasoning and isinstance(reasoning, str):
+                    thinking.append(reasoning)
+                    yield ThinkingDelta(reasoning)
+                details.extend(getattr(delta, "reasoning_details", None) or ())
+                content: Any = getattr(delta, "content", None)
+                if content:
+                    for piece in _pieces(content, splitter):
+                        (text if isinstance(piece, TextDelta) else thinking).append(piece.text)
+                        yield piece
+                refused = getattr(delta, "refusal", None)
+                if refused:
+                    refusal = True
+                    text.append(refused)
+                    yield TextDelta(refused)
+                for position, call in enumerate(getattr(delta, "tool_calls", None) or ()):
+                    for event in calls.add(call, position):
+                        yield event
+                legacy = getattr(delta, "function_call", None)
+                if legacy is not None:
+                    for event in calls.add_function(legacy):
+                        yield event
+    except ProviderError:
+        raise
+    except Exception as error:
+        if not finish:
+            raise
+        log.debug("%s failed after the end of its reply", model, exc_info=error)
     for piece in splitter.finish():
         (text if isinstance(piece, TextDelta) else thinking).append(piece.text)
         yield piece
