@@ -39,7 +39,7 @@ def loopback_only(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The waits between attempts, recorded instead of waited for."""
-    from recollect.chat.providers import base
+    from recollect.chat.providers import attempts
     from recollect.chat.retry import backoff
 
     recorded: list[float] = []
@@ -48,7 +48,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         recorded.append(backoff(attempt, retry_after))
         return 0.0
 
-    monkeypatch.setattr(base, "backoff", record)
+    monkeypatch.setattr(attempts, "backoff", record)
     return recorded
 
 

@@ -14,11 +14,12 @@ from typing import Any
 from recollect import events
 from recollect.chat.approval import Decision, check_decisions, decided
 from recollect.chat.budget import check_budget
-from recollect.chat.dispatch import Caller, DeltaSink, OnDelta, call_settings
+from recollect.chat.dispatch import call_settings, caller_for
 from recollect.chat.history import open_calls, repair_history
 from recollect.chat.model import Messages, as_messages
 from recollect.chat.options import ChatOptions
 from recollect.chat.output import InvalidOutput, OutputSpec
+from recollect.chat.sink import DeltaSink, OnDelta
 from recollect.errors import ConfigurationError, MaxIterationsError, OutputValidationError
 from recollect.tools import Tool, dispatch_all, tools_by_name
 from recollect.tools.schema import InvalidInput
@@ -236,11 +237,6 @@ async def _drive(
 class _Run:
     """What one run of the loop knows and has gathered so far."""
 
-    __slots__ = (
-        *("_failures", "_opts", "_spec", "_steps", "_withdrawn", "caller", "known", "messages"),
-        *("output", "settings", "system", "tools", "usage"),
-    )
-
     def __init__(self, opts: ChatOptions, given: tuple[Message, ...]) -> None:
         if opts.skills or opts.skill_resolver is not None:
             raise ConfigurationError("ChatOptions.skills and skill_resolver are not supported by this version yet.")
@@ -251,7 +247,7 @@ class _Run:
         self._steps: list[LoopStep] = []
         self._failures = 0
         self._withdrawn = False
-        self.caller = Caller(opts)
+        self.caller = caller_for(opts)
         self.known: dict[str, Tool] = tools_by_name(opts.tools) if opts.tools else {}
         self.tools = tuple(self.known.values())
         self.system = opts.system

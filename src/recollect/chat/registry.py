@@ -185,50 +185,44 @@ def _from_entry_points() -> list[ProviderRegistration]:
     return found
 
 
+OPENROUTER_PREFIXES = (
+    *("openrouter/", "ai21/", "amazon/", "anthropic/", "cohere/", "deepseek/", "google/", "meta-llama/", "microsoft/"),
+    *("minimax/", "mistralai/", "moonshotai/", "nousresearch/", "nvidia/", "openai/", "perplexity/", "qwen/", "x-ai/"),
+    "z-ai/",
+)
+"""OpenRouter's own names begin with the vendor's; those of other vendors are written `openrouter/vendor/model`."""
+
+
 def _shipped() -> tuple[ProviderRegistration, ...]:
-    openrouter_vendors = (
-        *("openrouter/", "openai/", "anthropic/", "google/", "meta-llama/", "mistralai/", "deepseek/", "x-ai/"),
-        *("qwen/", "cohere/", "moonshotai/", "z-ai/", "nvidia/", "amazon/", "microsoft/", "perplexity/"),
-    )
-    vision = {"vision": True, "tool_choice": True}
+    def entry(
+        variant: Provider, name: str, adapter: ShippedAdapter, prefixes: tuple[str, ...], examples: str, **meta: Any
+    ) -> ProviderRegistration:
+        facts = {"examples": examples, "vision": True, "tool_choice": True, **meta}
+        detect = prefix_detector(*prefixes)
+        return ProviderRegistration(variant, detect, name, adapter.chat_fn, adapter.chat_stream_fn, meta=facts)
+
+    openrouter = ShippedAdapter("openai:OpenRouterModel", strip="openrouter/")
+    openai = ShippedAdapter("openai:OpenAIModel")
+    anthropic = ShippedAdapter("anthropic:AnthropicModel")
+    gemini = ShippedAdapter("gemini:GeminiModel")
+    xai = ShippedAdapter("openai:XaiModel")
+    ollama = ShippedAdapter("openai:OllamaModel", strip="ollama/")
     return (
-        _entry(
-            *(Provider.OPENROUTER, "OpenRouter", "openai:OpenRouterModel", openrouter_vendors),
-            {**vision, "examples": "vendor/model", "strip": "openrouter/"},
+        entry(Provider.OPENROUTER, "OpenRouter", openrouter, OPENROUTER_PREFIXES, "vendor/model"),
+        entry(
+            Provider.OPENAI, "OpenAI", openai, ("gpt-", "chatgpt-", "o1", "o3", "o4"), "gpt-..., o4-mini", audio=True
         ),
-        _entry(
-            *(Provider.OPENAI, "OpenAI", "openai:OpenAIModel", ("gpt-", "chatgpt-", "o1", "o3", "o4")),
-            {**vision, "audio": True, "examples": "gpt-..., o3, o4-mini"},
-        ),
-        _entry(
-            *(Provider.ANTHROPIC, "Anthropic", "anthropic:AnthropicModel", ("claude",)),
-            {**vision, "examples": "claude-..."},
-        ),
-        _entry(
-            *(Provider.GEMINI, "Gemini", "gemini:GeminiModel", ("gemini", "models/gemini", "gemma", "models/gemma")),
-            {**vision, "audio": True, "examples": "gemini-..."},
-        ),
-        _entry(*(Provider.XAI, "xAI", "openai:XaiModel", ("grok",)), {**vision, "examples": "grok-..."}),
-        _entry(
-            *(Provider.OLLAMA, "Ollama", "openai:OllamaModel", ("ollama/",)),
-            {**vision, "examples": "ollama/...", "strip": "ollama/"},
-        ),
-    )
-
-
-def _entry(
-    variant: Provider, display_name: str, location: str, prefixes: tuple[str, ...], meta: Mapping[str, Any]
-) -> ProviderRegistration:
-    adapter = ShippedAdapter(location, str(meta.get("strip", "")))
-    return ProviderRegistration(
-        variant, prefix_detector(*prefixes), display_name, adapter.chat_fn, adapter.chat_stream_fn, None, meta
+        entry(Provider.ANTHROPIC, "Anthropic", anthropic, ("claude",), "claude-..."),
+        entry(Provider.GEMINI, "Gemini", gemini, ("gemini", "models/gemini", "gemma"), "gemini-...", audio=True),
+        entry(Provider.XAI, "xAI", xai, ("grok",), "grok-..."),
+        entry(Provider.OLLAMA, "Ollama", ollama, ("ollama/",), "ollama/..."),
     )
 
 
 class ShippedAdapter:
     """A provider's adapter, loaded when first used; one model object for each name."""
 
-    def __init__(self, location: str, strip: str) -> None:
+    def __init__(self, location: str, strip: str = "") -> None:
         self._location = location
         self._strip = strip
         self._models: dict[str, ModelBase] = {}

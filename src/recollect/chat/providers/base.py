@@ -1,7 +1,7 @@
 """What every provider's adapter shares: retries, backup models, timeouts, and streams that survive a failure.
 
 An adapter supplies four things: its client, one plain request, one streamed request, and how its SDK's exceptions
-read as `ProviderError`s. Everything that decides whether to try again is here.
+read as `ProviderError`s. The rest means the same for every provider.
 """
 
 from __future__ import annotations
@@ -15,17 +15,12 @@ from typing import Any, TypedDict
 
 from recollect.chat.assemble import ReplyBuilder
 from recollect.chat.model import ChatRequest, Model, ModelBase, close_stream
+from recollect.chat.providers.attempts import Attempts
 from recollect.chat.providers.continuation import Continuation
 from recollect.chat.providers.pace import Pace
-from recollect.chat.retry import backoff, worth_waiting
 from recollect.chat.usage import price_list
-from recollect.errors import (
-    ConfigurationError,
-    ProviderConnectionError,
-    ProviderError,
-    RecollectError,
-)
-from recollect.types import ChatReply, ReplyDelta, StreamStop, TextDelta
+from recollect.errors import ConfigurationError, ProviderConnectionError, ProviderError
+from recollect.types import ChatReply, ReplyDelta, StreamStop
 
 log = logging.getLogger("recollect.chat")
 
@@ -132,107 +127,62 @@ class ProviderModel(ModelBase):
 
     async def _complete(self, request: ChatRequest) -> ChatReply:
         request = replace(request, config={**self.config, **request.config})
-        failures: list[ProviderError] = []
-        for target in (self.model, *self.backup_models):
-            if not isinstance(target, str):
-                try:
-                    return await target.complete(**_call(request))
-                except ProviderError as error:
-                    failures.append(error)
-                    continue
-                except ConfigurationError as error:
-                    error.add_note(f"It is the backup of {self.model}, which failed first: {failures[-1]}")
-                    raise
-            for attempt in range(self.retries + 1):
-                started = time.monotonic()
-                try:
+        attempts = self._attempts()
+        while (target := await attempts.next()) is not None:
+            started = time.monotonic()
+            try:
+                if isinstance(target, str):
                     pace = Pace(self.provider, target, self.timeout)
                     return _timed(await self._complete_once(target, request, pace), started)
-                except Exception as error:
-                    failure = self._failure(error, target)
-                    if failure is None:
-                        raise
-                    failures.append(failure)
-                    if not self._again(failure, attempt):
-                        break
-                await asyncio.sleep(backoff(attempt, failures[-1].retry_after))
-        raise _given_up(failures)
+                return await target.complete(**_call(request))
+            except Exception as error:
+                if not attempts.failed(error):
+                    raise
+        raise attempts.given_up()
 
     async def _stream(self, request: ChatRequest) -> AsyncIterator[ReplyDelta]:
         request = replace(request, config={**self.config, **request.config})
-        failures: list[ProviderError] = []
+        attempts = self._attempts()
         said = Continuation()
-        for target in (self.model, *self.backup_models):
-            for attempt in range(self.retries + 1 if isinstance(target, str) else 1):
-                started = time.monotonic()
-                said.begin()
-                pace = Pace(self.provider, str(target), self.timeout)
-                if isinstance(target, str):
-                    deltas = self._stream_once(target, said.request(request), pace)
-                else:
-                    deltas = target.stream(**_call(said.request(request)))
-                builder = ReplyBuilder()
-                try:
-                    async for delta in deltas:
-                        if builder.stopped:
-                            continue  # read to its end, a response leaves its connection fit for the next request
-                        if isinstance(delta, TextDelta):
-                            builder.add(delta)
-                            fresh = said.new_text(delta)
-                            if fresh is not None:
-                                yield fresh
-                            continue
-                        held = said.held_back()
-                        if held is not None:
-                            yield held
-                        builder.add(delta)
-                        if isinstance(delta, StreamStop):
-                            yield said.whole(_timed(builder.reply(), started))
-                            pace.hurry()
-                        else:
-                            yield delta
+        while (target := await attempts.next()) is not None:
+            started = time.monotonic()
+            said.begin()
+            pace = Pace(self.provider, str(target), self.timeout)
+            if isinstance(target, str):
+                deltas = self._stream_once(target, said.request(request), pace)
+            else:
+                deltas = target.stream(**_call(said.request(request)))
+            builder = ReplyBuilder()
+            try:
+                async for delta in deltas:
                     if builder.stopped:
-                        return
-                    raise ProviderConnectionError(
-                        f"{self.provider} ended the stream of {target} before the reply was complete.",
-                        provider=self.provider,
-                        model=str(target),
-                        retryable=True,
-                    )
-                except Exception as error:
-                    if builder.stopped:
-                        log.debug("%s failed after the end of its reply", target, exc_info=error)
-                        return
-                    if isinstance(target, str):
-                        failure = self._failure(error, target)
-                    else:
-                        failure = error if isinstance(error, ProviderError) else None
-                    if failure is None:
-                        if isinstance(error, ConfigurationError) and failures:
-                            error.add_note(f"It is the backup of {self.model}, which failed first: {failures[-1]}")
-                        raise
-                    failure.partial_text = said.text
-                    failures.append(failure)
-                    if not isinstance(target, str) or not self._again(failure, attempt):
-                        break
-                finally:
-                    await close_stream(deltas)
-                await asyncio.sleep(backoff(attempt, failures[-1].retry_after))
-        raise _given_up(failures)
+                        continue  # read to its end, a response leaves its connection fit for the next request
+                    builder.add(delta)
+                    for fresh in said.sift(delta):
+                        yield fresh
+                    if isinstance(delta, StreamStop):
+                        yield said.whole(_timed(builder.reply(), started))
+                        pace.hurry()
+                if builder.stopped:
+                    return
+                raise ProviderConnectionError(
+                    f"{self.provider} ended the stream of {target} before the reply was complete.",
+                    provider=self.provider,
+                    model=str(target),
+                    retryable=True,
+                )
+            except Exception as error:
+                if builder.stopped:
+                    log.debug("%s failed after the end of its reply", target, exc_info=error)
+                    return
+                if not attempts.failed(error, said.text):
+                    raise
+            finally:
+                await close_stream(deltas)
+        raise attempts.given_up()
 
-    def _failure(self, error: Exception, model: str) -> ProviderError | None:
-        if isinstance(error, RecollectError):
-            return error if isinstance(error, ProviderError) else None
-        failure = self._provider_error(error, model)
-        if failure is not None:
-            failure.__cause__ = error
-        return failure
-
-    def _again(self, failure: ProviderError, attempt: int) -> bool:
-        """Whether to make the same request once more. A wrong key ends the call, unless a backup has its own."""
-        if failure.status == 401 and all(isinstance(backup, str) for backup in self.backup_models):
-            raise failure
-        return failure.retryable and attempt < self.retries and worth_waiting(failure.retry_after)
+    def _attempts(self) -> Attempts:
+        return Attempts((self.model, *self.backup_models), self.retries, self._provider_error)
 
 
 def _call(request: ChatRequest) -> dict[str, Any]:
@@ -243,14 +193,6 @@ def _call(request: ChatRequest) -> dict[str, Any]:
         if value is not None:
             call[name] = value
     return call
-
-
-def _given_up(failures: list[ProviderError]) -> ProviderError:
-    last = failures[-1]
-    last.attempts = tuple(failures)
-    if len(failures) > 1:
-        last.add_note(f"{len(failures)} attempts failed; they are in .attempts.")
-    return last
 
 
 def _timed(reply: ChatReply, started: float) -> ChatReply:

@@ -6,10 +6,11 @@ that starts over all the same is recognised while its text repeats what was said
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from recollect.chat.model import ChatRequest
-from recollect.types import ChatReply, StreamStop, TextDelta, assistant_message, user_message
+from recollect.types import ChatReply, ReplyDelta, StreamStop, TextDelta, ToolUseStart, assistant_message, user_message
 
 GO_ON = (
     "Your last message was cut off by a technical fault after exactly the text above. Continue it from the very next "
@@ -41,27 +42,29 @@ class Continuation:
             return request
         return replace(request, messages=(*request.messages, assistant_message(self._before), user_message(GO_ON)))
 
-    def new_text(self, delta: TextDelta) -> TextDelta | None:
-        """What of this delta the caller has not seen yet; None while it only repeats what was said."""
-        if self._held is None:
-            self._pieces.append(delta.text)
-            return delta
-        self._held += delta.text
-        if len(self._held) < len(self._before) and self._before.startswith(self._held):
-            return None
-        fresh, self._held = self._held.removeprefix(self._before), None
-        if not fresh:
-            return None
-        self._pieces.append(fresh)
-        return TextDelta(fresh)
+    def sift(self, delta: ReplyDelta) -> Iterator[ReplyDelta]:
+        """What the caller has not seen yet: text that only repeats what was said is held back while it does.
 
-    def held_back(self) -> TextDelta | None:
-        """Text that looked like the beginning of a repetition when something else came: it was none."""
-        held, self._held = self._held, None
-        if not held:
-            return None
-        self._pieces.append(held)
-        return TextDelta(held)
+        The last delta is left out, since `whole` makes another.
+        """
+        if isinstance(delta, TextDelta):
+            text = delta.text
+            if self._held is not None:
+                self._held += text
+                if len(self._held) < len(self._before) and self._before.startswith(self._held):
+                    return
+                text, self._held = self._held.removeprefix(self._before), None
+            if text:
+                self._pieces.append(text)
+                yield TextDelta(text)
+            return
+        if isinstance(delta, ToolUseStart | StreamStop):
+            if self._held:  # the text ends before all was repeated, so it was no repetition
+                self._pieces.append(self._held)
+                yield TextDelta(self._held)
+            self._held = None
+        if not isinstance(delta, StreamStop):
+            yield delta
 
     def whole(self, reply: ChatReply) -> StreamStop:
         """The last delta, with a reply that holds the text of all attempts."""
