@@ -426,6 +426,18 @@ def test_functions_and_objects_made_into_tools_can_be_freed() -> None:
     assert [ref() for ref in gone] == [None, None]
 
 
+async def test_types_local_to_the_function_that_defines_the_tool_are_found() -> None:
+    class Address(pydantic.BaseModel):
+        city: str
+
+    def send(to: Address) -> str:
+        """Send."""
+        return to.city
+
+    assert "Address" in Tool.from_fn(send).parameters["$defs"]
+    assert (await run(send, to={"city": "Rome"})).content == "Rome"
+
+
 async def test_a_call_may_be_a_mapping() -> None:
     async def double(n: int) -> int:
         return 2 * n

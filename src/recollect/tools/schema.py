@@ -154,12 +154,29 @@ def _hints(fn: Callable[..., Any], name: str) -> dict[str, Any]:
     # What a tool returns is not described to the model, so that hint need not be resolvable.
     annotations = {key: value for key, value in getattr(target, "__annotations__", {}).items() if key != "return"}
     holder = types.SimpleNamespace(__annotations__=annotations)
+    names = getattr(target, "__globals__", {})
     try:
-        return typing.get_type_hints(holder, getattr(target, "__globals__", None), include_extras=True)
+        return typing.get_type_hints(holder, names, include_extras=True)
+    except NameError:
+        pass
+    # Hints kept as text may name what is local to the function that defines the tool, which is often calling us.
+    try:
+        return typing.get_type_hints(holder, names, _names_in_sight(), include_extras=True)
     except NameError as error:
         raise ToolSchemaError(
             f"Tool {name!r}: a type hint cannot be resolved ({error}). Import the type where the function is defined."
         ) from error
+
+
+def _names_in_sight() -> dict[str, Any]:
+    """The local names of those who called us, the nearest first."""
+    found: dict[str, Any] = {}
+    frame = inspect.currentframe()
+    while frame is not None:
+        if not frame.f_globals.get("__name__", "").startswith("recollect."):
+            found = {**frame.f_locals, **found}
+        frame = frame.f_back
+    return found
 
 
 def _check_annotation(annotation: Any, parameter: str, name: str) -> None:
