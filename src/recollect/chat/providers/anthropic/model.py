@@ -7,8 +7,9 @@ from typing import Any, Unpack
 
 from recollect.chat.model import ChatRequest
 from recollect.chat.providers import stainless
-from recollect.chat.providers.anthropic.decode import decode, decode_stream
+from recollect.chat.providers.anthropic.decode import decode
 from recollect.chat.providers.anthropic.encode import encode
+from recollect.chat.providers.anthropic.stream import decode_stream
 from recollect.chat.providers.base import ModelOptions, ProviderModel
 from recollect.chat.providers.pace import Pace, watch_bytes
 from recollect.errors import MissingExtraError, MissingKeyError, ProviderError

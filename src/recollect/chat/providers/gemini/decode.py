@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import uuid
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from recollect.chat.providers.failures import unreadable
@@ -13,7 +12,6 @@ from recollect.chat.usage import make_usage
 from recollect.types import (
     ChatReply,
     ReplyDelta,
-    StreamStop,
     TextDelta,
     ThinkingDelta,
     ToolCall,
@@ -22,8 +20,6 @@ from recollect.types import (
     ToolUseStart,
 )
 from recollect.types.jsontext import dump_json
-
-log = logging.getLogger("recollect.chat")
 
 STOP_REASONS = {
     "STOP": "end_turn",
@@ -42,22 +38,6 @@ def decode(response: Any, provider: str, model: str) -> ChatReply:
     if not response.candidates and collected.blocked is None:
         raise unreadable(provider, model, "no candidates, and no reason why")
     return collected.reply(raw=response)
-
-
-async def decode_stream(responses: AsyncIterator[Any], provider: str, model: str) -> AsyncIterator[ReplyDelta]:
-    """A stream's responses as deltas. Ends without a `StreamStop` if the stream broke off before a finish reason."""
-    collected = Collected(provider, model)
-    try:
-        async for response in responses:
-            for delta in collected.add(response):
-                yield delta
-    except Exception as error:
-        if not collected.complete:
-            raise
-        log.debug("%s failed after the end of its reply", model, exc_info=error)
-    if collected.complete:
-        reply = collected.reply(raw={"finish_reason": collected.finish, "block_reason": collected.blocked})
-        yield StreamStop(reply.stop_reason, reply.usage, reply)
 
 
 class Collected:

@@ -9,8 +9,9 @@ from typing import Any, Unpack
 from recollect.chat.model import ChatRequest
 from recollect.chat.providers.base import ModelOptions, ProviderModel
 from recollect.chat.providers.failures import status_failure, transport_failure, unreadable
-from recollect.chat.providers.gemini.decode import decode, decode_stream
+from recollect.chat.providers.gemini.decode import decode
 from recollect.chat.providers.gemini.encode import encode
+from recollect.chat.providers.gemini.stream import decode_stream
 from recollect.chat.providers.pace import Pace, abandon
 from recollect.errors import ConfigurationError, MissingExtraError, MissingKeyError, ProviderError
 from recollect.types import ChatReply, ReplyDelta

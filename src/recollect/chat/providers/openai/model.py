@@ -10,9 +10,10 @@ from recollect.chat.model import ChatRequest
 from recollect.chat.providers import stainless
 from recollect.chat.providers.base import ModelOptions, ProviderModel
 from recollect.chat.providers.failures import unreadable
-from recollect.chat.providers.openai.decode import decode, decode_stream
+from recollect.chat.providers.openai.decode import decode
 from recollect.chat.providers.openai.dialect import COMPATIBLE, OPENAI, OPENROUTER, Dialect
 from recollect.chat.providers.openai.encode import encode
+from recollect.chat.providers.openai.stream import decode_stream
 from recollect.chat.providers.pace import Pace, watch_bytes
 from recollect.errors import ConfigurationError, MissingExtraError, MissingKeyError, ProviderError
 from recollect.types import ChatReply, ReplyDelta
