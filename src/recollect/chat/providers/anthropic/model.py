@@ -9,8 +9,9 @@ from recollect.chat.model import ChatRequest
 from recollect.chat.providers import stainless
 from recollect.chat.providers.anthropic.decode import decode
 from recollect.chat.providers.anthropic.encode import encode
-from recollect.chat.providers.anthropic.stream import decode_stream
+from recollect.chat.providers.anthropic.stream import Collected
 from recollect.chat.providers.base import ModelOptions, ProviderModel
+from recollect.chat.providers.collect import collect
 from recollect.chat.providers.pace import Pace, watch_bytes
 from recollect.errors import MissingExtraError, MissingKeyError, ProviderError
 from recollect.types import ChatReply, ReplyDelta, StreamStop
@@ -65,7 +66,7 @@ class AnthropicModel(ProviderModel):
         stream = await pace.wait(self.client.messages.create(**self._arguments(model, request), stream=True))
         watch_bytes(stream.response, lambda _: pace.alive())
         async with stream:
-            async for delta in decode_stream(pace.each(stream), self.provider, model):
+            async for delta in collect(pace.each(stream), Collected(self.provider, model), model):
                 yield delta
 
     def _provider_error(self, error: Exception, model: str) -> ProviderError | None:

@@ -8,10 +8,11 @@ from typing import Any, Unpack
 
 from recollect.chat.model import ChatRequest
 from recollect.chat.providers.base import ModelOptions, ProviderModel
+from recollect.chat.providers.collect import collect
 from recollect.chat.providers.failures import status_failure, transport_failure, unreadable
 from recollect.chat.providers.gemini.decode import decode
 from recollect.chat.providers.gemini.encode import encode
-from recollect.chat.providers.gemini.stream import decode_stream
+from recollect.chat.providers.gemini.stream import Collected
 from recollect.chat.providers.pace import Pace, abandon
 from recollect.errors import ConfigurationError, MissingExtraError, MissingKeyError, ProviderError
 from recollect.types import ChatReply, ReplyDelta
@@ -84,7 +85,7 @@ class GeminiModel(ProviderModel):
     async def _stream_once(self, model: str, request: ChatRequest, pace: Pace) -> AsyncIterator[ReplyDelta]:
         responses = await pace.wait(self._models.generate_content_stream(**self._arguments(model, request)))
         try:
-            async for delta in decode_stream(pace.each(responses), self.provider, model):
+            async for delta in collect(pace.each(responses), Collected(self.provider, model), model):
                 yield delta
         finally:
             await abandon(responses)

@@ -9,11 +9,12 @@ from typing import Any, Unpack
 from recollect.chat.model import ChatRequest
 from recollect.chat.providers import stainless
 from recollect.chat.providers.base import ModelOptions, ProviderModel
+from recollect.chat.providers.collect import collect
 from recollect.chat.providers.failures import unreadable
 from recollect.chat.providers.openai.decode import decode
 from recollect.chat.providers.openai.dialect import COMPATIBLE, OPENAI, OPENROUTER, Dialect
 from recollect.chat.providers.openai.encode import encode
-from recollect.chat.providers.openai.stream import decode_stream
+from recollect.chat.providers.openai.stream import Collected
 from recollect.chat.providers.pace import Pace, watch_bytes
 from recollect.errors import ConfigurationError, MissingExtraError, MissingKeyError, ProviderError
 from recollect.types import ChatReply, ReplyDelta
@@ -78,10 +79,8 @@ class OpenAIModel(ProviderModel):
 
         watch_bytes(stream.response, seen)
         async with stream:
-            chunks = pace.each(stream)
-            async for delta in decode_stream(
-                chunks, self.provider, model, self.dialect, is_complete=lambda: b"[DONE]" in tail
-            ):
+            collected = Collected(self.provider, model, self.dialect, saw_end=lambda: b"[DONE]" in tail)
+            async for delta in collect(pace.each(stream), collected, model):
                 yield delta
 
     def _provider_error(self, error: Exception, model: str) -> ProviderError | None:

@@ -1,9 +1,8 @@
-"""Streamed chat completions as deltas, with the quirks of the many hosts that speak them."""
+"""Streamed chat completions put together, with the quirks of the many hosts that speak them."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from recollect.chat.providers.openai.decode import (
@@ -20,11 +19,9 @@ from recollect.chat.providers.openai.encode import KEY
 from recollect.chat.providers.openai.thinktags import ThinkSplitter
 from recollect.chat.providers.stainless import as_dict
 from recollect.chat.usage import make_usage
-from recollect.errors import ProviderError
 from recollect.types import (
     ChatReply,
     ReplyDelta,
-    StreamStop,
     TextDelta,
     ThinkingDelta,
     ToolCall,
@@ -34,41 +31,18 @@ from recollect.types import (
 )
 from recollect.types.jsontext import parse_arguments
 
-log = logging.getLogger("recollect.chat")
-
-
-async def decode_stream(
-    chunks: AsyncIterator[Any], provider: str, model: str, dialect: Dialect, is_complete: Callable[[], bool]
-) -> AsyncIterator[ReplyDelta]:
-    """A stream's chunks as deltas. Ends without a `StreamStop` if the stream broke off.
-
-    Some hosts never say why they stop, so a stream counts as complete when it gave a reason, a last chunk of usage and
-    nothing else, or `is_complete`.
-    """
-    collected = Collected(provider, model, dialect)
-    try:
-        async for chunk in chunks:
-            for delta in collected.add(chunk):
-                yield delta
-    except ProviderError:
-        raise
-    except Exception as problem:
-        if not collected.finish:
-            raise
-        log.debug("%s failed after the end of its reply", model, exc_info=problem)
-    for delta in collected.close():
-        yield delta
-    if collected.finish or collected.has_closing_usage or is_complete():
-        reply = collected.reply()
-        yield StreamStop(reply.stop_reason, reply.usage, reply)
-
 
 class Collected:
-    """What the chunks of one call have given so far."""
+    """What the chunks of one call have given so far.
 
-    def __init__(self, provider: str, model: str, dialect: Dialect) -> None:
-        self.finish: str | None = None
-        self.has_closing_usage = False
+    Some hosts never say why they stop, so a reply counts as complete when a reason came, a last chunk of usage and
+    nothing else, or the closing mark, which only `saw_end` knows of.
+    """
+
+    def __init__(self, provider: str, model: str, dialect: Dialect, saw_end: Callable[[], bool]) -> None:
+        self._finish: str | None = None
+        self._has_closing_usage = False
+        self._saw_end = saw_end
         self._provider = provider
         self._model = model
         self._dialect = dialect
@@ -80,6 +54,18 @@ class Collected:
         self._refused = False
         self._usage: Mapping[str, Any] | None = None
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether the host said, one way or another, that this was all."""
+        if self._finish == "error":
+            return False
+        return bool(self._finish) or self._has_closing_usage or self._saw_end()
+
+    @property
+    def is_over(self) -> bool:
+        """Usage may follow the reason, so only the end is the end."""
+        return False
+
     def add(self, chunk: Any) -> Iterator[ReplyDelta]:
         """Take one chunk, and give its deltas."""
         self._model = getattr(chunk, "model", None) or self._model
@@ -87,10 +73,10 @@ class Collected:
         usage = _chunk_usage(chunk)
         if usage is not None:
             self._usage = usage
-            self.has_closing_usage = not choices
+            self._has_closing_usage = not choices
         for choice in choices:
-            self.finish = getattr(choice, "finish_reason", None) or self.finish
-            if self.finish == "error":
+            self._finish = getattr(choice, "finish_reason", None) or self._finish
+            if self._finish == "error":
                 raise reported_error(as_dict(choice), self._provider, self._model)
             delta = getattr(choice, "delta", None)
             if delta is not None:
@@ -129,9 +115,9 @@ class Collected:
         return ChatReply(
             text="".join(self._text),
             tool_calls=calls,
-            stop_reason="refusal" if self._refused else stop_reason(self.finish, bool(calls)),
+            stop_reason="refusal" if self._refused else stop_reason(self._finish, bool(calls)),
             usage=make_usage(self._usage, self._provider, self._model) if self._usage else None,
-            raw={"model": self._model, "finish_reason": self.finish, "usage": self._usage},
+            raw={"model": self._model, "finish_reason": self._finish, "usage": self._usage},
             thinking="".join(self._thinking),
             meta=kept_reasoning(self._details, self._dialect),
         )
