@@ -6,7 +6,7 @@ import asyncio
 import functools
 import logging
 import threading
-from typing import Any
+from typing import Annotated, Any
 
 import pydantic
 import pytest
@@ -186,6 +186,15 @@ async def test_a_last_call_that_still_wants_tools_gives_its_text_and_a_sound_his
     result = await run_loop(opts, "Go")
     assert result.text == "Hm."
     assert result.messages[-1] == assistant_message("Hm.")
+
+
+class Ok(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(extra="forbid")
+    name: str | None = None
+
+
+class Bad(pydantic.BaseModel):
+    code: int | None = None
 
 
 class City(pydantic.BaseModel):
@@ -701,6 +710,107 @@ async def test_arguments_that_do_not_fit_are_not_put_before_a_person() -> None:
     assert (result.text, result.pending) == ("Sorry.", ())
 
 
+async def test_a_required_tool_that_needs_approval_is_required_once_too() -> None:
+    shop = Shop()
+    with ScriptedModel([calls(WANTED[1]), says("Done.")]) as model:
+        opts = ChatOptions(model=model, tools=shop.tools, tool_choice="refund")
+        pending = await run_loop(opts, "Refund 7")
+        await run_loop_messages(opts, pending.messages, approvals={"b": True})
+    assert [request.tool_choice for request in model.requests] == ["refund", None]
+
+
+async def test_a_stream_that_just_ends_runs_no_half_call() -> None:
+    ran: list[int] = []
+
+    async def wipe(n: int = 0) -> str:
+        ran.append(n)
+        return "wiped"
+
+    async def deltas(request: Any) -> Any:
+        yield TextDelta("Hm.")
+        if len(request.messages) == 1:
+            yield ToolUseStart("c", "wipe")
+
+    result = await run_loop_stream(ChatOptions(model=FunctionModel(str, stream_fn=deltas), tools=[wipe]), "Go")
+    assert result.text == "Hm."
+    assert ran == []
+
+
+async def test_a_callback_that_dawdles_does_not_hold_up_cancelling() -> None:
+    started = asyncio.Event()
+
+    async def dawdle(delta: Any) -> None:
+        started.set()
+        await asyncio.sleep(30)
+
+    async def chat_stream_fn(model: str, messages: Any, system: Any, tools: Any, on_delta: Any) -> None:
+        on_delta(TextDelta("x"))
+        await asyncio.sleep(30)
+
+    task = asyncio.create_task(run_loop_stream(ChatOptions(model="m", chat_stream_fn=chat_stream_fn), "Hi", dawdle))
+    await started.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(task, 5)
+
+
+async def test_an_async_callback_may_be_called_from_a_thread() -> None:
+    seen: list[Any] = []
+
+    async def on_delta(delta: Any) -> None:
+        seen.append(delta)
+
+    async def chat_stream_fn(model: str, messages: Any, system: Any, tools: Any, on_delta: Any) -> None:
+        await asyncio.to_thread(lambda: [on_delta(TextDelta(text)) for text in "abc"])
+
+    await run_loop_stream(ChatOptions(model="m", chat_stream_fn=chat_stream_fn), "Hi", on_delta)
+    assert joined(seen) == "abc"
+
+
+async def test_the_streams_failure_is_told_before_the_callbacks(caplog: pytest.LogCaptureFixture) -> None:
+    async def fail(delta: Any) -> None:
+        raise RuntimeError("callback")
+
+    async def chat_stream_fn(model: str, messages: Any, system: Any, tools: Any, on_delta: Any) -> None:
+        on_delta(TextDelta("x"))
+        raise OSError("wire down")
+
+    with pytest.raises(OSError, match="wire down"):
+        await run_loop_stream(ChatOptions(model="m", chat_stream_fn=chat_stream_fn), "Hi", fail)
+    assert "callback" in caplog.text
+
+
+async def test_a_check_that_breaks_does_not_break_the_run() -> None:
+    @tool(requires_approval=True)
+    async def pay(to: Annotated[str, pydantic.AfterValidator({}.__getitem__)]) -> str:
+        return to
+
+    with ScriptedModel([calls("pay", to="x"), says("Sorry.", expect="KeyError")]) as model:
+        assert (await run_loop(ChatOptions(model=model, tools=[pay]), "Pay")).pending == ()
+
+
+async def test_a_history_in_openais_words_is_understood() -> None:
+    history = [
+        {
+            "role": "user",
+            "content": [{"type": "text", "text": "Add."}, {"type": "image_url", "image_url": {"url": "u"}}],
+        },
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [
+                {"id": "c", "type": "function", "function": {"name": "add", "arguments": '{"x": 1, "y": 2}'}}
+            ],
+        },
+        {"role": "tool", "tool_call_id": "c", "content": "3"},
+    ]
+    with ScriptedModel([says("3")]) as model:
+        await run_loop_messages(ChatOptions(model=model), history)
+    one, two, _ = model.requests[0].messages
+    assert one.content == "Add.\n\n[image: u]"
+    assert two.tool_calls == (ToolCall("c", "add", {"x": 1, "y": 2}),)
+
+
 async def test_a_required_tool_is_required_once() -> None:
     with ScriptedModel([calls("add", x=1, y=2), says("3")]) as model:
         await run_loop(ChatOptions(model=model, tools=[add], tool_choice="required"), "1 + 2?")
@@ -715,6 +825,10 @@ async def test_a_required_tool_is_required_once() -> None:
         (int, "42", 42),
         (City | None, '{"name": "Rome", "people": 1}', City(name="Rome", people=1)),
         (City | None, '{"result": null}', None),
+        (Ok | Bad, '{"result": {"code": 7}}', Bad(code=7)),
+        (Ok | None, '{"result": {"name": "x"}}', Ok(name="x")),
+        (Any, '{"result": 5}', 5),
+        (pydantic.RootModel[list[int]], "[1]", pydantic.RootModel[list[int]]([1])),
         (dict[str, int], '{"a": 1}', {"a": 1}),
         (str, '{"result": "x"}', "x"),
     ],
@@ -748,9 +862,20 @@ async def test_a_registration_without_a_function_says_what_to_do() -> None:
         await run_loop(ChatOptions(model="mine-1", providers=registry), "Hi")
 
 
-@pytest.mark.parametrize("bad", [{"max_iterations": 0}, {"on_max_iterations": "explode"}])
-def test_options_that_make_no_sense_are_refused(bad: Any) -> None:
-    with pytest.raises(ConfigurationError):
+@pytest.mark.parametrize(
+    ("bad", "problem"),
+    [
+        ({"max_iterations": 0}, "at least 1"),
+        ({"max_iterations": "5"}, "whole number"),
+        ({"on_max_iterations": "explode"}, "'raise' or 'answer'"),
+        ({"tools": add}, "tools=\\[...\\]"),
+        ({"tools": [3]}, "not a tool"),
+        ({"model": ScriptedModel}, "model object"),
+        ({"model": 5}, "model object"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(bad: Any, problem: str) -> None:
+    with pytest.raises(ConfigurationError, match=problem):
         ChatOptions(**bad)
 
 
@@ -758,6 +883,10 @@ async def test_wrong_arguments_are_refused_by_name() -> None:
     opts = ChatOptions(model=ScriptedModel([]))
     with pytest.raises(ConfigurationError, match="run_loop_messages"):
         await run_loop(opts, [user_message("Hi")])  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="first argument is ChatOptions"):
+        await run_loop("gpt-5", "Hi")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="a message has role, content"):
+        await run_loop_messages(opts, [{"role": "user", "text": "Hi"}])
     with pytest.raises(ConfigurationError, match="temprature"):
         await run_loop(opts, "Hi", temprature=0)
     with pytest.raises(ConfigurationError, match="at least one message"):

@@ -37,6 +37,7 @@ def test_the_providers_wish_is_the_least() -> None:
         ({"retry-after": "-3"}, 0),
         ({"retry-after-ms": "1500", "retry-after": "7"}, 1.5),
         ({"retry-after": "soon"}, None),
+        ({"retry-after": "nan"}, None),
     ],
 )
 def test_the_headers_are_read(headers: dict[str, str] | None, seconds: float | None) -> None:

@@ -9,6 +9,7 @@ import datetime
 import enum
 import functools
 import gc
+import logging
 import socket
 import threading
 import time
@@ -350,6 +351,47 @@ async def test_a_default_written_as_a_field_is_a_default() -> None:
     assert (await run(pick, x=0)).is_error
 
 
+async def test_a_default_inside_the_annotation_is_a_default() -> None:
+    def pick(x: Annotated[int, pydantic.Field(default=5, ge=1)]) -> int:
+        return x
+
+    assert "required" not in Tool.from_fn(pick).parameters
+    assert (await run(pick)).content == "5"
+    assert (await run(pick, x=0)).is_error
+
+
+async def test_nothing_a_tool_returns_or_raises_breaks_dispatch() -> None:
+    class Awkward(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no words")
+
+        __repr__ = __str__
+
+    async def give() -> Any:
+        return Awkward()
+
+    async def fail() -> Any:
+        raise Awkward
+
+    async def deep() -> Any:
+        value: list[Any] = []
+        for _ in range(100_000):
+            value = [value]
+        return value
+
+    logging.getLogger("recollect.tools").setLevel(logging.CRITICAL)
+    try:
+        for fn in (give, fail, deep):
+            assert (await run(fn)).is_error
+    finally:
+        logging.getLogger("recollect.tools").setLevel(logging.NOTSET)
+
+
+def test_a_class_is_not_a_tool() -> None:
+    with pytest.raises(ToolSchemaError, match="is a class"):
+        Tool.from_fn(Bag)
+
+
 async def test_a_sync_tool_may_raise_what_a_future_cannot_carry() -> None:
     def exhausted() -> int:
         return next(iter([]))
@@ -435,6 +477,7 @@ async def test_types_local_to_the_function_that_defines_the_tool_are_found() -> 
         return to.city
 
     assert "Address" in Tool.from_fn(send).parameters["$defs"]
+    assert list(tools_by_name([send])) == ["send"]
     assert (await run(send, to={"city": "Rome"})).content == "Rome"
 
 

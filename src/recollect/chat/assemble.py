@@ -8,6 +8,7 @@ from recollect.types import (
     TextDelta,
     ThinkingDelta,
     ToolCall,
+    ToolUseEnd,
     ToolUseInputDelta,
     ToolUseStart,
 )
@@ -17,13 +18,14 @@ from recollect.types.jsontext import parse_arguments
 class ReplyBuilder:
     """Collects deltas; `reply()` is what they add up to."""
 
-    __slots__ = ("_inputs", "_names", "_stop", "_text", "_thinking")
+    __slots__ = ("_inputs", "_names", "_stop", "_text", "_thinking", "_unfinished")
 
     def __init__(self) -> None:
         self._text: list[str] = []
         self._thinking: list[str] = []
         self._names: dict[str, str] = {}
         self._inputs: dict[str, list[str]] = {}
+        self._unfinished: set[str] = set()
         self._stop: StreamStop | None = None
 
     def add(self, delta: object) -> None:
@@ -34,6 +36,9 @@ class ReplyBuilder:
             self._inputs.setdefault(delta.id, []).append(delta.partial_input_json)
         elif isinstance(delta, ToolUseStart):
             self._names[delta.id] = delta.name
+            self._unfinished.add(delta.id)
+        elif isinstance(delta, ToolUseEnd):
+            self._unfinished.discard(delta.id)
         elif isinstance(delta, ThinkingDelta):
             self._thinking.append(delta.text)
         elif isinstance(delta, StreamStop):
@@ -58,7 +63,10 @@ class ReplyBuilder:
             return stop.reply
         calls = []
         for id, name in self._names.items():
-            value, invalid = parse_arguments("".join(self._inputs.get(id, ())))
+            text = "".join(self._inputs.get(id, ()))
+            value, invalid = parse_arguments(text)
+            if stop is None and id in self._unfinished:
+                value, invalid = {}, text  # the stream broke off in the middle of it
             calls.append(ToolCall(id, name, value, invalid))
         return ChatReply(
             text=self.text,

@@ -56,7 +56,7 @@ async def dispatch_chat_stream(
 
 def call_settings(opts: ChatOptions) -> dict[str, Any]:
     """What goes to the model beside messages, system prompt and tools: only what is set."""
-    settings: dict[str, Any] = dict(opts.config) if opts.config else {}
+    settings: dict[str, Any] = {"config": dict(opts.config)} if opts.config else {}
     if opts.max_output_tokens is not None:
         settings["max_output_tokens"] = opts.max_output_tokens
     if opts.tool_choice is not None:

@@ -20,6 +20,8 @@ from recollect.errors import ConfigurationError
 from recollect.tools import Tool
 from recollect.types import ChatReply, ChatUsage, Message, ReplyDelta, StreamStop, message_text, reply_deltas
 
+CONTRACT = ("model", "messages", "system", "tools", "on_delta")
+
 
 class FunctionCaller:
     """Calls the functions of `ChatOptions` or of a registration; where only one is given, it does for both."""
@@ -71,15 +73,13 @@ class FunctionCaller:
         sink: DeltaSink,
     ) -> ChatReply:
         """The whole reply, its deltas given to `sink` as they come."""
-        try:
+        async with sink:
             if self._chat_stream_fn is not None:
                 return await self._call_stream(messages, system, tools, settings, sink)
             reply = await self.complete(messages, system, tools, settings)
             for delta in reply_deltas(reply):
                 sink(delta)
             return reply
-        finally:
-            await sink
 
     async def _call_stream(
         self,
@@ -177,7 +177,12 @@ class _Shape:
 
     def fit(self, system: str | None, settings: Mapping[str, Any]) -> tuple[str | None, Mapping[str, Any]]:
         """The settings the function can take; a schema it cannot take goes into the system prompt."""
-        if not settings or self.keywords is None:
+        if not settings:
+            return system, settings
+        if "config" in settings:  # its entries are given one by one, but never in place of the contract's own
+            own = {name: value for name, value in settings["config"].items() if name not in CONTRACT}
+            settings = {**own, **{name: value for name, value in settings.items() if name != "config"}}
+        if self.keywords is None:
             return system, settings
         if "output_schema" in settings and "output_schema" not in self.keywords:
             system = with_schema_instructions(system, settings["output_schema"])

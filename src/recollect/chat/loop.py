@@ -22,7 +22,6 @@ from recollect.chat.output import InvalidOutput, OutputSpec
 from recollect.chat.sink import DeltaSink, OnDelta
 from recollect.errors import ConfigurationError, MaxIterationsError, OutputValidationError
 from recollect.tools import Tool, dispatch_all, tools_by_name
-from recollect.tools.schema import InvalidInput
 from recollect.types import (
     ChatReply,
     ChatUsage,
@@ -191,6 +190,7 @@ async def _drive(
         yield run.result(message_text(run.last_reply), "approval", pending=waiting)
         return
     iteration = 0
+    paused = ""
     while True:
         iteration += 1
         last_call = iteration > opts.max_iterations
@@ -217,6 +217,8 @@ async def _drive(
             reply = await run.caller.complete(*request)
         if last_call and reply.tool_calls:
             reply = replace(reply, tool_calls=(), meta=None)
+        elif reply.tool_calls and reply.stop_reason == "max_tokens":
+            reply = replace(reply, tool_calls=tuple(map(_cut_off, reply.tool_calls)))
         run.add(reply)
 
         if reply.tool_calls:
@@ -227,9 +229,10 @@ async def _drive(
             continue
         run.note_step(reply)
         if reply.stop_reason == "pause_turn" and not last_call:
+            paused += reply.text
             continue  # the provider paused a long turn: sent back as it is, it goes on
         if run.accept(reply):
-            yield run.result(reply.text, "max_iterations" if last_call else reply.stop_reason)
+            yield run.result(paused + reply.text, "max_iterations" if last_call else reply.stop_reason)
             return
         iteration -= 1  # a correction has a cap of its own
 
@@ -284,6 +287,7 @@ class _Run:
             self.messages.extend(map(tool_result_message, results))
             reply = ChatReply(message_text(asked), asked.tool_calls, "tool_use", meta=asked.meta)
             self.note_step(reply, tuple(results))
+            self._free_tool_choice()
         if not waiting:
             self.messages = repair_history(self.messages)
         return tuple(waiting)
@@ -311,9 +315,13 @@ class _Run:
         for result in results:
             self.messages.append(tool_result_message(result))
         self.note_step(reply, tuple(results))
-        if self.settings.get("tool_choice") not in (None, "auto", "none"):
-            del self.settings["tool_choice"]  # held to a tool, the model could never answer
+        self._free_tool_choice()
         return tuple(waiting)
+
+    def _free_tool_choice(self) -> None:
+        """Once a tool has been called: held to it, the model could never answer."""
+        if self.settings.get("tool_choice") not in (None, "auto", "none"):
+            del self.settings["tool_choice"]
 
     def _needs_approval(self, call: ToolCall) -> bool:
         """Whether a person must decide. Arguments that do not fit go back to the model instead."""
@@ -322,8 +330,8 @@ class _Run:
             return False
         try:
             tool.bind(call.input)
-        except InvalidInput:
-            return False
+        except Exception:  # noqa: BLE001
+            return False  # whatever is wrong with them, dispatch will tell the model
         return True
 
     def note_step(self, reply: ChatReply, results: tuple[ToolResult, ...] = ()) -> None:
@@ -363,6 +371,11 @@ class _Run:
         return LoopResult(text, tuple(self.messages), self.usage, tuple(self._steps), stop_reason, self.output, pending)
 
 
+def _cut_off(call: ToolCall) -> ToolCall:
+    """A call of a reply that reached the output cap: with no arguments at all, they were most likely not reached."""
+    return call if call.input or call.invalid_input is not None else replace(call, invalid_input="")
+
+
 def _question(user_msg: str | Message) -> tuple[Message, ...]:
     if isinstance(user_msg, str | Message | Mapping):
         return as_messages(user_msg)
@@ -372,6 +385,8 @@ def _question(user_msg: str | Message) -> tuple[Message, ...]:
 
 
 def _with(opts: ChatOptions, changes: Mapping[str, Any]) -> ChatOptions:
+    if not isinstance(opts, ChatOptions):
+        raise ConfigurationError(f"The first argument is ChatOptions(model=...), not {opts!r:.80}.")
     if not changes:
         return opts
     unknown = [name for name in changes if name not in ChatOptions.__dataclass_fields__]

@@ -39,7 +39,7 @@ class Model(Protocol):
     `complete` gives the whole reply. `stream` gives deltas in order, the last one a `StreamStop`; closing the
     iterator or cancelling the task that reads it ends the call. Both raise `ProviderError`s when the provider
     fails, and take, by keyword, the fields of `ChatRequest` that are set (`tool_choice`, `max_output_tokens`,
-    `output_schema`) and any provider-specific configuration.
+    `output_schema`, `config`) and any other provider-specific configuration.
     """
 
     model: str
@@ -114,7 +114,8 @@ def make_request(
     messages: Messages, system: str | None, tools: Sequence[ToolEntry] | None, options: Mapping[str, Any]
 ) -> ChatRequest:
     """Bring what a caller passed to `complete` or `stream` into one value."""
-    config = dict(options) if options else {}
+    config = {**(options.get("config") or {}), **options} if options else {}
+    config.pop("config", None)
     return ChatRequest(
         messages=as_messages(messages),
         system=system,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from recollect.chat.model import Model, ToolEntry
 from recollect.errors import ConfigurationError
+from recollect.tools import tools_by_name
 from recollect.types import Message
 
 if TYPE_CHECKING:
@@ -64,10 +65,17 @@ class ChatOptions:
     def __post_init__(self) -> None:
         if self.model is None:
             object.__setattr__(self, "model", "")
+        elif isinstance(self.model, type) or not (isinstance(self.model, str) or hasattr(self.model, "complete")):
+            raise ConfigurationError(f"model is a name or a model object, not {self.model!r}.")
+        if self.tools is not None:
+            if callable(self.tools) or isinstance(self.tools, str):
+                raise ConfigurationError(f"tools is a list of functions, not {self.tools!r:.80}: write tools=[...].")
+            # Made here, where names local to the caller are still in sight, and a bad one is found at once.
+            object.__setattr__(self, "tools", tuple(tools_by_name(self.tools).values()))
         if self.max_iterations is None:
             object.__setattr__(self, "max_iterations", 10)
-        if self.max_iterations < 1:
-            raise ConfigurationError(f"max_iterations must be at least 1, not {self.max_iterations}.")
+        if not isinstance(self.max_iterations, int) or self.max_iterations < 1:
+            raise ConfigurationError(f"max_iterations is a whole number of at least 1, not {self.max_iterations!r}.")
         if self.on_max_iterations not in ("raise", "answer"):
             raise ConfigurationError(f"on_max_iterations is 'raise' or 'answer', not {self.on_max_iterations!r}.")
 

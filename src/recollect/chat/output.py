@@ -48,16 +48,15 @@ class OutputSpec:
         body = fenced.group(1) if fenced else text.strip()
         if not body:
             raise InvalidOutput("the answer is empty")
-        try:
-            return self.adapter.validate_json(body)
-        except ValidationError as error:
-            problem = error
         if self.wrapped is not None:
             try:
                 return self.wrapped.validate_json(body).result
-            except ValidationError as error:
-                problem = error
-        raise InvalidOutput(explain(problem))
+            except ValidationError:
+                pass  # perhaps the bare value
+        try:
+            return self.adapter.validate_json(body)
+        except ValidationError as error:
+            raise InvalidOutput(explain(error)) from None
 
 
 @functools.lru_cache(maxsize=256)
@@ -75,7 +74,7 @@ def _make_spec(output_type: Any) -> OutputSpec:
         adapter: Any = TypeAdapter(output_type)
         wrapped: Any = None
         schema = without_titles(adapter.json_schema())
-        if schema.get("type") != "object" and "$ref" not in schema:
+        if _top(schema).get("type") != "object":
             wrapped = TypeAdapter(create_model("Answer", result=(output_type, ...)))
             schema = without_titles(wrapped.json_schema())
     except (PydanticUserError, SchemaError) as error:
@@ -83,6 +82,13 @@ def _make_spec(output_type: Any) -> OutputSpec:
             f"output_type={name}: no JSON schema can be made for it ({error}). Pass a type, such as a pydantic model."
         ) from error
     return OutputSpec(name, schema, adapter, wrapped)
+
+
+def _top(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The schema itself, where it is only a reference to one of its definitions."""
+    name = str(schema.get("$ref", "")).removeprefix("#/$defs/")
+    found: Mapping[str, Any] = schema.get("$defs", {}).get(name, schema)
+    return found
 
 
 def is_exact(schema: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import email.utils
+import math
 import random
 import time
 from collections.abc import Mapping
@@ -44,6 +45,7 @@ def parse_retry_after(headers: Mapping[str, str] | None) -> float | None:
 
 def _number(value: str | None) -> float | None:
     try:
-        return None if value is None else float(value)
+        number = None if value is None else float(value)
     except ValueError:
         return None
+    return number if number is not None and math.isfinite(number) else None

@@ -35,7 +35,7 @@ async def dispatch(call: ToolCall | Mapping[str, Any], tools: Tools) -> ToolResu
         return _failed(call, f"There is no tool called {call.name!r}. Available tools: {names}.")
     if call.invalid_input is not None:
         return _failed(
-            call, f"The arguments are not a JSON object: {call.invalid_input[:200]!r}. Call {call.name} again."
+            call, f"The arguments are not a whole JSON object: {call.invalid_input[:200]!r}. Call {call.name} again."
         )
     limit: asyncio.Timeout | None = None
     try:
@@ -45,6 +45,7 @@ async def dispatch(call: ToolCall | Mapping[str, Any], tools: Tools) -> ToolResu
         else:
             async with asyncio.timeout(tool.timeout) as limit:
                 value = await _invoke(tool, args, kwargs)
+        return _rendered(call, value)
     except InvalidInput as problem:
         return _failed(call, f"Invalid arguments for {call.name}: {problem}. Correct them and call it again.")
     except asyncio.CancelledError as error:
@@ -59,7 +60,6 @@ async def dispatch(call: ToolCall | Mapping[str, Any], tools: Tools) -> ToolResu
     except Exception as error:  # noqa: BLE001
         # A tool may raise anything; the model is told, the developer finds the traceback in the log.
         return _failed(call, _describe(call, error))
-    return _rendered(call, value)
 
 
 async def dispatch_all(calls: Sequence[ToolCall], tools: Tools) -> list[ToolResult]:
@@ -88,7 +88,11 @@ def _contained(fn: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) 
 
 def _describe(call: ToolCall, error: BaseException) -> str:
     log.warning("tool %s failed", call.name, exc_info=error)
-    return f"{call.name} failed: {type(error).__name__}: {error}"
+    try:
+        said = str(error)
+    except Exception:  # noqa: BLE001
+        said = "(it cannot even say how)"
+    return f"{call.name} failed: {type(error).__name__}: {said}"
 
 
 def _failed(call: ToolCall, content: str) -> ToolResult:
@@ -107,6 +111,6 @@ def _rendered(call: ToolCall, value: Any) -> ToolResult:
         return ToolResult(call.id, flatten_parts(parts), False, call.name, parts, value)
     try:
         content = dump_json(value)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         return _failed(call, f"{call.name} returned a {type(value).__name__} that is not JSON: {error}")
     return ToolResult(call.id, content, False, call.name, None, value)

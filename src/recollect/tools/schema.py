@@ -37,6 +37,8 @@ def signature_of(fn: Callable[..., Any], name: str) -> Signature:
     from pydantic.json_schema import PydanticJsonSchemaWarning
     from pydantic_core import PydanticUndefined
 
+    if inspect.isclass(fn):
+        raise ToolSchemaError(f"{name!r} is a class: pass a function that makes what the model asks for.")
     described, about = _docstring(fn)
     parameters = inspect.signature(fn).parameters
     hints = _hints(fn, name)
@@ -64,6 +66,9 @@ def signature_of(fn: Callable[..., Any], name: str) -> Signature:
         if isinstance(default, FieldInfo):  # written as `x: int = Field(ge=1)`
             annotation, default = Annotated[annotation, default], default.get_default()
             default = ... if default is PydanticUndefined else default
+            checked_defaults.add(field_name)
+        elif default is ...:  # the default may be in the annotation, where Python does not see it
+            default = next((m.default for m in getattr(annotation, "__metadata__", ()) if _has_default(m)), ...)
             checked_defaults.add(field_name)
         _check_annotation(annotation, param_name, name)
         about_it: dict[str, Any] = {"description": described[param_name]} if param_name in described else {}
@@ -93,6 +98,13 @@ def signature_of(fn: Callable[..., Any], name: str) -> Signature:
         return args, kwargs
 
     return Signature(about, schema, bind)
+
+
+def _has_default(metadata: Any) -> bool:
+    from pydantic.fields import FieldInfo
+    from pydantic_core import PydanticUndefined
+
+    return isinstance(metadata, FieldInfo) and metadata.default not in (PydanticUndefined, ...)
 
 
 def binder_for_schema(schema: Mapping[str, Any], name: str) -> Bind:
@@ -159,24 +171,27 @@ def _hints(fn: Callable[..., Any], name: str) -> dict[str, Any]:
         return typing.get_type_hints(holder, names, include_extras=True)
     except NameError:
         pass
-    # Hints kept as text may name what is local to the function that defines the tool, which is often calling us.
     try:
-        return typing.get_type_hints(holder, names, _names_in_sight(), include_extras=True)
+        return typing.get_type_hints(holder, names, _names_around(target), include_extras=True)
     except NameError as error:
         raise ToolSchemaError(
-            f"Tool {name!r}: a type hint cannot be resolved ({error}). Import the type where the function is defined."
+            f"Tool {name!r}: a type hint cannot be resolved ({error})."
+            " Use @tool where the function is defined, or define the type in the module."
         ) from error
 
 
-def _names_in_sight() -> dict[str, Any]:
-    """The local names of those who called us, the nearest first."""
-    found: dict[str, Any] = {}
-    frame = inspect.currentframe()
+def _names_around(fn: Any) -> dict[str, Any]:
+    """The local names of the function in which `fn` was defined, if it is still running.
+
+    Under `from __future__ import annotations` hints are text, and may name a type that is local to that function.
+    """
+    outer = str(getattr(fn, "__qualname__", "")).rpartition(".<locals>.")[0]
+    frame = inspect.currentframe() if outer else None
     while frame is not None:
-        if not frame.f_globals.get("__name__", "").startswith("recollect."):
-            found = {**frame.f_locals, **found}
+        if frame.f_code.co_qualname == outer and frame.f_globals is getattr(fn, "__globals__", None):
+            return dict(frame.f_locals)
         frame = frame.f_back
-    return found
+    return {}
 
 
 def _check_annotation(annotation: Any, parameter: str, name: str) -> None:

@@ -34,7 +34,7 @@ def parse_arguments(text: str | None) -> tuple[dict[str, Any], str | None]:
         return {}, None
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}, text
     if isinstance(value, dict):
         return value, None

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 from urllib.parse import unquote_to_bytes
 
+from recollect.types.jsontext import parse_arguments
+
 PartKind = Literal["text", "image", "audio", "file", "tool-result"]
 Role = Literal["user", "assistant", "system", "tool"]
 
@@ -196,11 +198,36 @@ def as_message(message: Message | Mapping[str, Any]) -> Message:
     if not isinstance(message, Mapping):
         raise TypeError(f"a message is a Message or a mapping with 'role' and 'content', not {message!r:.80}")
     fields = dict(message)
+    unknown = [name for name in fields if name not in Message.__dataclass_fields__]
+    if unknown or "role" not in fields:
+        raise TypeError(
+            f"a message has {', '.join(Message.__dataclass_fields__)}; not {', '.join(unknown) or 'a missing role'}"
+        )
     if fields.get("tool_calls"):
         fields["tool_calls"] = tuple(map(as_tool_call, fields["tool_calls"]))
+    if isinstance(fields.get("content"), list) and not fields.get("parts"):
+        fields["parts"] = fields["content"]
     if fields.get("parts"):
-        fields["parts"] = tuple(MessagePart(**part) if isinstance(part, Mapping) else part for part in fields["parts"])
+        fields["parts"] = tuple(map(_as_part, fields["parts"]))
+        if not isinstance(fields.get("content"), str):
+            fields["content"] = flatten_parts(fields["parts"])
     return Message(**fields)
+
+
+def _as_part(part: Any) -> MessagePart:
+    """A part, one of its mappings, or one in the words of OpenAI's API."""
+    if isinstance(part, MessagePart):
+        return part
+    if isinstance(part, str):
+        return text_part(part)
+    match dict(part):
+        case {"kind": _}:
+            return MessagePart(**part)
+        case {"type": "text", "text": str(text)}:
+            return text_part(text)
+        case {"type": "image_url", "image_url": {"url": str(url)}}:
+            return image_part(url=url)
+    raise TypeError(f"not a part of a message: {part!r:.120}; a part has {', '.join(MessagePart.__dataclass_fields__)}")
 
 
 def as_tool_call(call: ToolCall | Mapping[str, Any]) -> ToolCall:
@@ -209,7 +236,15 @@ def as_tool_call(call: ToolCall | Mapping[str, Any]) -> ToolCall:
     >>> as_tool_call({"id": "c1", "name": "add", "input": {"x": 1}}).name
     'add'
     """
-    return call if isinstance(call, ToolCall) else ToolCall(**call)
+    if isinstance(call, ToolCall):
+        return call
+    match dict(call):
+        case {"id": id, "function": {"name": name, "arguments": str(arguments)}}:  # in the words of OpenAI's API
+            value, invalid = parse_arguments(arguments)
+            return ToolCall(id, name, value, invalid)
+        case {"id": _, "name": _}:
+            return ToolCall(**call)
+    raise TypeError(f"not a tool call: {call!r:.120}; a call has id, name and input")
 
 
 def user_message(content: str | Sequence[MessagePart | str]) -> Message:

@@ -17,6 +17,7 @@ from recollect import (
     ConfigurationError,
     MissingKeyError,
     ProviderOverloadedError,
+    ProviderResponseError,
     ToolCall,
     ToolResult,
     assistant_message,
@@ -33,7 +34,7 @@ from recollect import (
 from recollect.chat import close_models
 from recollect.types import Message, MessagePart, ThinkingDelta, text_part
 from tests.integration.providers.vendors import Anthropic, anthropic_event, message
-from tests.support.wire import Wait, WireServer, joined, json_reply, sse_reply
+from tests.support.wire import Cut, Wait, WireServer, joined, json_reply, sse_reply
 
 vendor = Anthropic()
 
@@ -307,16 +308,47 @@ async def test_broken_tool_arguments_become_an_error_result(wire: WireServer) ->
         result = await run_loop_stream(ChatOptions(model=model, tools=[find]), "Go")
     sent = wire.last.body["messages"][-1]["content"][0]
     assert sent["is_error"] is True
-    assert "not a JSON object" in sent["content"]
+    assert "not a whole JSON object" in sent["content"]
     assert result.text == "Sorry."
 
 
+async def test_a_continued_reply_keeps_its_signed_thinking(wire: WireServer, waits: list[float]) -> None:
+    thinking = {"type": "thinking", "thinking": "Hm.", "signature": "sig"}
+    call = {"type": "tool_use", "id": "t1", "name": "find", "input": {"q": "x"}}
+    wire.will(
+        sse_reply(*vendor.pieces("Let me "), Cut()),
+        stream_of(
+            start(),
+            *block(0, thinking),
+            *block(1, {"type": "text", "text": ""}, {"type": "text_delta", "text": "look."}),
+            *block(2, call),
+            *end("tool_use"),
+        ),
+        sse_reply(*vendor.pieces("Found."), *vendor.ending()),
+    )
+    async with vendor.model(wire, retries=1) as model:
+        result = await run_loop_stream(ChatOptions(model=model, tools=[find]), "Find x")
+    assert result.messages[1].content == "Let me look."
+    sent = wire.last.body["messages"][1]["content"]
+    assert sent == [thinking, {"type": "text", "text": "Let me "}, {"type": "text", "text": "look."}, call]
+
+
+@pytest.mark.parametrize("body", [[], "x", None, 5])
+async def test_a_body_of_another_shape_is_a_named_error(wire: WireServer, body: Any) -> None:
+    wire.will(json_reply(body))
+    async with vendor.model(wire, retries=0) as model:
+        with pytest.raises(ProviderResponseError):
+            await model.complete("Hi")
+
+
 async def test_pause_turn_goes_on(wire: WireServer) -> None:
-    wire.will(json_reply(message(UNUSUAL[2:3], "pause_turn")), vendor.whole("Done."))
+    wire.will(
+        json_reply(message([*UNUSUAL[2:3], {"type": "text", "text": "Well. "}], "pause_turn")), vendor.whole("Done.")
+    )
     async with vendor.model(wire) as model:
         result = await run_loop(ChatOptions(model=model), "Search")
-    assert result.text == "Done."
-    assert wire.last.body["messages"][-1] == {"role": "assistant", "content": UNUSUAL[2:3]}
+    assert result.text == "Well. Done."
+    assert wire.last.body["messages"][-1]["content"][0] == UNUSUAL[2]
 
 
 @pytest.mark.parametrize(

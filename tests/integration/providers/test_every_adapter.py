@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -474,6 +475,47 @@ async def test_a_reply_that_is_complete_survives_what_comes_after_it(vendor: Ven
         for _ in range(2):
             deltas = await collect(model, "Hi")
             assert joined(deltas) == deltas[-1].reply.text == "Hello!"
+
+
+async def test_chatter_after_the_end_does_not_hold_the_reply_back(wire: WireServer) -> None:
+    vendor = VENDORS[0]
+    pings = [item for _ in range(40) for item in (": ping\n\n", Wait(0.2))]
+    wire.will(sse_reply(*vendor.pieces("Hello!"), *vendor.ending(), *pings))
+    async with vendor.model(wire, retries=0) as model:
+        started = asyncio.get_running_loop().time()
+        assert joined(await collect(model, "Hi")) == "Hello!"
+        assert asyncio.get_running_loop().time() - started < 5
+
+
+async def test_config_of_the_options_reaches_the_wire_and_adds_tools(vendor: Vendor, wire: WireServer) -> None:
+    by_vendor: dict[str, Any] = {
+        "anthropic": {"type": "web_search_20250305", "name": "web_search"},
+        "openai": {"type": "custom", "custom": {"name": "web_search"}},
+        "gemini": {"google_search": {}},
+    }
+    wire.will(vendor.whole("ok"))
+    async with vendor.model(wire) as model:
+        await run_loop(
+            ChatOptions(model=model, tools=[add], config={"tools": [by_vendor[vendor.name]], "temperature": 0.25}), "Hi"
+        )
+    assert len(wire.last.body["tools"]) == 2
+    assert "0.25" in str(wire.last.body)
+
+
+async def test_a_call_that_the_output_cap_cut_off_is_not_run(vendor: Vendor, wire: WireServer) -> None:
+    from recollect.testing import calls
+
+    wiped: list[bool] = []
+
+    async def wipe(all: bool = True) -> str:
+        wiped.append(all)
+        return "wiped"
+
+    cut = calls("wipe")
+    capped = replace(cut, reply=replace(cut.reply, stop_reason="max_tokens"))
+    with ScriptedModel([capped, says("Sorry.", expect="not a whole JSON object")]) as model:
+        await run_loop(ChatOptions(model=model, tools=[wipe]), "Wipe")
+    assert wiped == []
 
 
 async def test_a_connection_is_used_again_after_a_stream(vendor: Vendor, wire: WireServer) -> None:

@@ -25,12 +25,13 @@ from recollect import (
     file_part,
     image_part,
     run_loop,
+    run_loop_stream,
     tool_result_message,
     user_message,
 )
 from recollect.types import ChatReply, ThinkingDelta
 from tests.integration.providers.vendors import Gemini, response
-from tests.support.wire import WireServer, data_event, joined, json_reply, sse_reply
+from tests.support.wire import Cut, WireServer, data_event, joined, json_reply, sse_reply
 
 vendor = Gemini()
 
@@ -147,6 +148,18 @@ async def test_a_call_made_by_another_model_carries_googles_placeholder_on_gemin
     new, old = (request.body["contents"][1]["parts"][0] for request in wire.requests)
     assert base64.urlsafe_b64decode(new["thoughtSignature"]) == b"skip_thought_signature_validator"
     assert "thoughtSignature" not in old
+
+
+async def test_a_continued_reply_keeps_its_signatures(wire: WireServer, waits: list[float]) -> None:
+    wire.will(
+        sse_reply(*vendor.pieces("Let me "), Cut()),
+        sse_reply(data_event(response([{"text": "look."}, SIGNED], "STOP"))),
+        sse_reply(*vendor.pieces("Found."), *vendor.ending()),
+    )
+    async with vendor.model(wire, retries=1) as model:
+        result = await run_loop_stream(ChatOptions(model=model, tools=[find]), "Find a")
+    assert result.messages[1].content == "Let me look."
+    assert wire.last.body["contents"][1]["parts"] == [{"text": "Let me "}, {"text": "look."}, SIGNED]
 
 
 async def test_a_signature_that_comes_with_an_empty_last_part(wire: WireServer) -> None:

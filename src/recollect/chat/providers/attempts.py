@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from recollect.chat.model import Model
 from recollect.chat.retry import backoff, worth_waiting
-from recollect.errors import ConfigurationError, ProviderError, RecollectError
+from recollect.errors import ProviderError, RecollectError
 
 Target = str | Model
 """A name for the same provider, or a model object that looks after itself."""
@@ -52,7 +52,7 @@ class Attempts:
             if failure is not None:
                 failure.__cause__ = error
         if failure is None:
-            if isinstance(error, ConfigurationError) and self._failures:
+            if self._failures:
                 error.add_note(f"It is the backup of {self._targets[0]}, which failed first: {self._failures[0]}")
             return False
         failure.partial_text = partial_text

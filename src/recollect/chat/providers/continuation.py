@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from recollect.chat.model import ChatRequest
+from recollect.chat.providers.media import EARLIER_TEXT
 from recollect.types import ChatReply, ReplyDelta, StreamStop, TextDelta, ToolUseStart, assistant_message, user_message
 
 GO_ON = (
@@ -69,6 +70,8 @@ class Continuation:
     def whole(self, reply: ChatReply) -> StreamStop:
         """The last delta, with a reply that holds the text of all attempts."""
         if self._before:
-            # The provider's state belongs to the last attempt's part of the text only, so it does not fit the whole.
-            reply = replace(reply, text=self.text, meta=None)
+            # The provider's state belongs to the last attempt; what had been said before goes before it.
+            earlier = self.text.removesuffix(reply.text)
+            meta = {**reply.meta, EARLIER_TEXT: earlier} if reply.meta else None
+            reply = replace(reply, text=self.text, meta=meta)
         return StreamStop(reply.stop_reason, reply.usage, reply)

@@ -9,6 +9,9 @@ from collections.abc import Sequence
 from recollect.errors import ConfigurationError
 from recollect.types import Message, MessagePart, message_text, split_data_url
 
+EARLIER_TEXT = "earlier_text"
+"""In a message's `meta`: the text before the part that a provider's kept state is about."""
+
 EARLIER = "[The conversation so far is not shown.]"
 """What stands first when a history begins with the model's words, which some providers refuse."""
 

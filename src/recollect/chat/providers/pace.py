@@ -21,11 +21,12 @@ class Pace:
         self._model = model
         self._timeout = timeout
         self._limit: asyncio.Timeout | None = None
+        self._deadline: float | None = None
 
     async def wait(self, awaitable: Awaitable[T]) -> T:
         """Wait for something, but not for ever; raises `ProviderTimeoutError`."""
         try:
-            async with asyncio.timeout(self._timeout) as limit:
+            async with asyncio.timeout_at(self._next_deadline()) as limit:
                 self._limit = limit
                 return await awaitable
         except TimeoutError as error:
@@ -53,12 +54,15 @@ class Pace:
 
     def hurry(self) -> None:
         """All has been said that matters; what may still follow is given little time."""
-        self._timeout = min(self._timeout, LAST_SECONDS)
+        self._deadline = asyncio.get_running_loop().time() + LAST_SECONDS
 
     def alive(self) -> None:
         """Something came that is no item: a ping, a comment, half an event. The silence starts anew."""
         if self._limit is not None:
-            self._limit.reschedule(asyncio.get_running_loop().time() + self._timeout)
+            self._limit.reschedule(self._next_deadline())
+
+    def _next_deadline(self) -> float:
+        return self._deadline or asyncio.get_running_loop().time() + self._timeout
 
 
 def watch_bytes(response: Any, seen: Callable[[bytes], None]) -> None:

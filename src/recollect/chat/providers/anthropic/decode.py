@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from recollect.chat.providers.anthropic.state import keep_blocks
-from recollect.chat.providers.failures import error_fields, status_failure, status_of
+from recollect.chat.providers.failures import error_fields, status_failure, status_of, unreadable
 from recollect.chat.providers.stainless import as_dict
 from recollect.chat.usage import make_usage
 from recollect.types import (
@@ -23,6 +23,8 @@ def decode(message: Any, provider: str, model: str) -> ChatReply:
         body = as_dict(message)
         text, kind, code = error_fields(body)
         raise status_failure(provider, model, status_of(kind, code), text or "it reported an error", body=body)
+    if not hasattr(message, "content"):
+        raise unreadable(provider, model, f"{message!r:.200}")
     blocks = [as_dict(block) for block in message.content or ()]
     usage = as_dict(message.usage) if message.usage is not None else None
     return make_reply(blocks, message.stop_reason, usage, message, provider, message.model or model, {})

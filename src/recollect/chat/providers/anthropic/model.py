@@ -44,7 +44,12 @@ class AnthropicModel(ProviderModel):
             raise MissingExtraError("anthropic", "anthropic", "AnthropicModel") from error
         if given is not None:
             return stainless.without_retries(given, given.messages.create, "anthropic.AsyncAnthropic()")
-        client = anthropic.AsyncAnthropic(api_key=self._api_key, base_url=self._base_url, max_retries=0)
+        client = anthropic.AsyncAnthropic(
+            api_key=self._api_key,
+            base_url=self._base_url,
+            max_retries=0,
+            http_client=anthropic.DefaultAsyncHttpxClient(),  # the SDK's own, less the task it starts when dropped
+        )
         if not (client.api_key or client.auth_token or getattr(client, "credentials", None)):
             raise MissingKeyError(self.provider, ["ANTHROPIC_API_KEY"])
         return client

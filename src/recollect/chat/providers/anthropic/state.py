@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from recollect.chat.providers.media import EARLIER_TEXT
 from recollect.types import Message, message_text
 
 KEY = "anthropic"
@@ -23,6 +24,11 @@ def kept_blocks(message: Message) -> list[dict[str, Any]] | None:
     if not state:
         return None
     blocks = [dict(block) for block in state["content"]]
+    earlier = (message.meta or {}).get(EARLIER_TEXT)
+    if earlier:  # thinking must stay in front
+        thinking = [block for block in blocks if "thinking" in block.get("type", "")]
+        rest = [block for block in blocks if "thinking" not in block.get("type", "")]
+        blocks = [*thinking, {"type": "text", "text": earlier}, *rest]
     text = "".join(block.get("text") or "" for block in blocks if block.get("type") == "text")
     calls = [block.get("id") for block in blocks if block.get("type") == "tool_use"]
     if text != message_text(message) or calls != [call.id for call in message.tool_calls]:

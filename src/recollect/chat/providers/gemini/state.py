@@ -6,6 +6,7 @@ import base64
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from recollect.chat.providers.media import EARLIER_TEXT
 from recollect.types import Message, ToolCall, message_text
 
 KEY = "gemini"
@@ -31,10 +32,12 @@ def kept_parts(message: Message) -> list[dict[str, Any]] | None:
     state = (message.meta or {}).get(KEY)
     if not state:
         return None
-    text = "".join(part.get("text") or "" for part in state["parts"] if not part.get("thought"))
+    earlier = (message.meta or {}).get(EARLIER_TEXT)
+    parts = [{"text": earlier}, *state["parts"]] if earlier else state["parts"]
+    text = "".join(part.get("text") or "" for part in parts if not part.get("thought"))
     if text != message_text(message) or state["calls"] != [call.id for call in message.tool_calls]:
         return None
-    return [{name: _from_json(name, value) for name, value in part.items()} for part in state["parts"]]
+    return [{name: _from_json(name, value) for name, value in part.items()} for part in parts]
 
 
 def _to_json(value: Any) -> Any:

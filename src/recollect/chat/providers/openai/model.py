@@ -51,6 +51,7 @@ class OpenAIModel(ProviderModel):
             base_url=self._base_url or self.default_base_url,
             default_headers=self.headers,
             max_retries=0,
+            http_client=openai.DefaultAsyncHttpxClient(),  # the SDK's own, less the task it starts when dropped
         )
 
     def _arguments(self, model: str, request: ChatRequest) -> dict[str, Any]:
