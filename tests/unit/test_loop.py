@@ -790,7 +790,7 @@ async def test_a_check_that_breaks_does_not_break_the_run() -> None:
 
 
 async def test_a_history_in_openais_words_is_understood() -> None:
-    history = [
+    history: list[Any] = [
         {
             "role": "user",
             "content": [{"type": "text", "text": "Add."}, {"type": "image_url", "image_url": {"url": "u"}}],

@@ -495,9 +495,8 @@ async def test_config_of_the_options_reaches_the_wire_and_adds_tools(vendor: Ven
     }
     wire.will(vendor.whole("ok"))
     async with vendor.model(wire) as model:
-        await run_loop(
-            ChatOptions(model=model, tools=[add], config={"tools": [by_vendor[vendor.name]], "temperature": 0.25}), "Hi"
-        )
+        config = {"tools": [by_vendor[vendor.name]], "temperature": 0.25}
+        await run_loop(ChatOptions(model=model, tools=[add], config=config), "Hi")
     assert len(wire.last.body["tools"]) == 2
     assert "0.25" in str(wire.last.body)
 
