@@ -198,11 +198,11 @@ def as_message(message: Message | Mapping[str, Any]) -> Message:
     if not isinstance(message, Mapping):
         raise TypeError(f"a message is a Message or a mapping with 'role' and 'content', not {message!r:.80}")
     fields = dict(message)
+    if "role" not in fields:
+        raise TypeError(f"a message needs a 'role', such as 'user'; this one has none: {message!r:.120}")
     unknown = [name for name in fields if name not in Message.__dataclass_fields__]
-    if unknown or "role" not in fields:
-        raise TypeError(
-            f"a message has {', '.join(Message.__dataclass_fields__)}; not {', '.join(unknown) or 'a missing role'}"
-        )
+    if unknown:
+        raise TypeError(f"a message has {', '.join(Message.__dataclass_fields__)}, but not {', '.join(unknown)}")
     if fields.get("tool_calls"):
         fields["tool_calls"] = tuple(map(as_tool_call, fields["tool_calls"]))
     if isinstance(fields.get("content"), list) and not fields.get("parts"):

@@ -211,6 +211,8 @@ UNUSUAL: list[dict[str, Any]] = [
     {"type": "thinking", "thinking": "", "signature": "sig=="},
     {"type": "redacted_thinking", "data": "secret"},
     {"type": "server_tool_use", "id": "srv1", "name": "web_search", "input": {"query": "x"}},
+    {"type": "mcp_tool_use", "id": "mcp1", "name": "look", "server_name": "s", "input": {}},
+    {"type": "mcp_tool_result", "tool_use_id": "mcp1", "is_error": False, "content": [{"type": "text", "text": "no"}]},
     {"type": "compaction", "content": "Earlier: ..."},
     {"type": "something_new", "payload": {"a": 1}},
     {"type": "text", "text": "Found it."},
@@ -267,7 +269,7 @@ async def test_signed_thinking_streams_as_thinking_and_goes_back_whole(wire: Wir
 
 
 async def test_kept_blocks_are_dropped_when_the_message_was_edited(wire: WireServer) -> None:
-    wire.will(json_reply(message(UNUSUAL[:1] + UNUSUAL[5:6], "end_turn")), vendor.whole("ok"))
+    wire.will(json_reply(message([UNUSUAL[0], UNUSUAL[-2]], "end_turn")), vendor.whole("ok"))
     async with vendor.model(wire) as model:
         reply = await model.complete("Hi")
         edited: Message = replace(reply.message, content="Something else.")
@@ -421,6 +423,14 @@ async def test_an_error_with_status_200_is_an_error(wire: WireServer) -> None:
             await model.complete("Hi")
 
 
+async def test_chatter_after_the_end_does_not_hold_the_reply_back(wire: WireServer) -> None:
+    pings = [item for _ in range(100) for item in (": ping\n\n", Wait(0.2))]
+    wire.will(sse_reply(*vendor.pieces("Hello!"), *vendor.ending(), *pings))
+    async with vendor.model(wire, retries=0) as model:
+        assert joined([delta async for delta in model.stream("Hi")]) == "Hello!"
+        await asyncio.wait_for(wire.client_left.wait(), 5)  # long before the server is done
+
+
 async def test_an_overload_inside_a_stream_is_told_apart(wire: WireServer) -> None:
     wire.will(sse_reply(vendor.failure_inside()))
     async with vendor.model(wire, retries=0) as model:
@@ -490,7 +500,7 @@ async def test_the_model_name_alone_finds_the_adapter(wire: WireServer, monkeypa
 
 async def test_a_repaired_history_keeps_the_thinking(wire: WireServer) -> None:
     wire.will(vendor.whole("ok"))
-    blocks = [UNUSUAL[0], UNUSUAL[6]]
+    blocks = [UNUSUAL[0], UNUSUAL[-1]]
     kept = assistant_message("", [ToolCall("t1", "find", {"q": "x"})], meta={"anthropic": {"content": blocks}})
     async with vendor.model(wire) as model:
         await run_loop_messages(ChatOptions(model=model), [user_message("Go"), kept, user_message("?")])

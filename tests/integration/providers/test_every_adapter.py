@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -477,16 +476,6 @@ async def test_a_reply_that_is_complete_survives_what_comes_after_it(vendor: Ven
             assert joined(deltas) == deltas[-1].reply.text == "Hello!"
 
 
-async def test_chatter_after_the_end_does_not_hold_the_reply_back(wire: WireServer) -> None:
-    vendor = VENDORS[0]
-    pings = [item for _ in range(40) for item in (": ping\n\n", Wait(0.2))]
-    wire.will(sse_reply(*vendor.pieces("Hello!"), *vendor.ending(), *pings))
-    async with vendor.model(wire, retries=0) as model:
-        started = asyncio.get_running_loop().time()
-        assert joined(await collect(model, "Hi")) == "Hello!"
-        assert asyncio.get_running_loop().time() - started < 5
-
-
 async def test_config_of_the_options_reaches_the_wire_and_adds_tools(vendor: Vendor, wire: WireServer) -> None:
     by_vendor: dict[str, Any] = {
         "anthropic": {"type": "web_search_20250305", "name": "web_search"},
@@ -501,20 +490,38 @@ async def test_config_of_the_options_reaches_the_wire_and_adds_tools(vendor: Ven
     assert "0.25" in str(wire.last.body)
 
 
-async def test_a_call_that_the_output_cap_cut_off_is_not_run(vendor: Vendor, wire: WireServer) -> None:
-    from recollect.testing import calls
-
+@pytest.mark.parametrize("streaming", [False, True])
+async def test_a_call_that_the_output_cap_cut_off_is_not_run(vendor: Vendor, wire: WireServer, streaming: bool) -> None:
     wiped: list[bool] = []
 
     async def wipe(all: bool = True) -> str:
+        """Wipe."""
         wiped.append(all)
         return "wiped"
 
-    cut = calls("wipe")
-    capped = replace(cut, reply=replace(cut.reply, stop_reason="max_tokens"))
-    with ScriptedModel([capped, says("Sorry.", expect="not a whole JSON object")]) as model:
-        await run_loop(ChatOptions(model=model, tools=[wipe]), "Wipe")
+    after = sse_reply(*vendor.pieces("Sorry."), *vendor.ending()) if streaming else vendor.whole("Sorry.")
+    wire.will(vendor.capped_call("wipe", streaming), after)
+    run = run_loop_stream if streaming else run_loop
+    async with vendor.model(wire) as model:
+        result = await run(ChatOptions(model=model, tools=[wipe]), "Wipe")
+    assert result.steps[0].reply.stop_reason == "max_tokens"
+    assert [call.name for call in result.steps[0].reply.tool_calls] == ["wipe"]
     assert wiped == []
+    assert "not a whole JSON object" in str(wire.last.body)
+    assert result.text == "Sorry."
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+async def test_the_stop_reason_is_ours_and_raw_keeps_the_vendors(
+    vendor: Vendor, wire: WireServer, streaming: bool
+) -> None:
+    wire.will(vendor.capped_call("wipe", streaming))
+    async with vendor.model(wire) as model:
+        reply = (await collect(model, "Hi"))[-1].reply if streaming else await model.complete("Hi")
+    assert reply.stop_reason == "max_tokens"
+    raw = reply.raw if isinstance(reply.raw, dict) else reply.raw.model_dump(mode="json")
+    theirs = {"anthropic": "max_tokens", "openai": "length", "gemini": "MAX_TOKENS"}[vendor.name]
+    assert f"'{theirs}'" in str(raw)
 
 
 async def test_a_connection_is_used_again_after_a_stream(vendor: Vendor, wire: WireServer) -> None:

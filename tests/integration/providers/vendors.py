@@ -28,6 +28,10 @@ class Vendor(Protocol):
         ...
 
     def streamed_calls(self, calls: Sequence[Call], text: str = "") -> Reply: ...
+    def capped_call(self, name: str, streaming: bool) -> Reply:
+        """A call whose arguments were not reached when the output cap was."""
+        ...
+
     def failure(self, status: int, message: str = "no", **headers: str) -> Reply: ...
     def failure_inside(self) -> str:
         """An event inside a 200 stream that reports an overloaded server."""
@@ -83,6 +87,19 @@ class Anthropic:
             {"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 9}},
         )
         return sse_reply(*map(anthropic_event, [*events, {"type": "message_stop"}]))
+
+    def capped_call(self, name: str, streaming: bool) -> Reply:
+        call = {"type": "tool_use", "id": "t1", "name": name, "input": {}}
+        if not streaming:
+            return json_reply(message([call], "max_tokens"))
+        events: list[Any] = [
+            {"type": "message_start", "message": message([], None)},
+            {"type": "content_block_start", "index": 0, "content_block": call},
+            {"type": "content_block_stop", "index": 0},
+            {"type": "message_delta", "delta": {"stop_reason": "max_tokens"}, "usage": {"output_tokens": 9}},
+            {"type": "message_stop"},
+        ]
+        return sse_reply(*map(anthropic_event, events))
 
     def failure(self, status: int, message: str = "no", **headers: str) -> Reply:
         kinds = {401: "authentication_error", 400: "invalid_request_error", 429: "rate_limit_error"}
@@ -148,6 +165,12 @@ class OpenAI:
             events += [chunk({"tool_calls": [piece]}) for piece in pieces]
         return sse_reply(*events, chunk({}, "tool_calls"), "data: [DONE]\n\n")
 
+    def capped_call(self, name: str, streaming: bool) -> Reply:
+        call = {"index": 0, "id": "t1", "type": "function", "function": {"name": name, "arguments": ""}}
+        if not streaming:
+            return json_reply(completion({"content": None, "tool_calls": [call]}, "length"))
+        return sse_reply(chunk({"tool_calls": [call]}), chunk({}, "length"), "data: [DONE]\n\n")
+
     def failure(self, status: int, message: str = "no", **headers: str) -> Reply:
         return json_reply({"error": {"message": message, "type": "error", "code": None}}, status, **headers)
 
@@ -204,6 +227,10 @@ class Gemini:
         events = [response([{"text": text}], None)] if text else []
         events += [response([{"functionCall": {"name": name, "args": input}}], None) for _, name, input in calls]
         return sse_reply(*map(data_event, events), *self.ending())
+
+    def capped_call(self, name: str, streaming: bool) -> Reply:
+        body = response([{"functionCall": {"name": name}}], "MAX_TOKENS")
+        return sse_reply(data_event(body)) if streaming else json_reply(body)
 
     def failure(self, status: int, message: str = "no", **headers: str) -> Reply:
         return json_reply({"error": {"code": status, "message": message, "status": "FAILED"}}, status, **headers)
