@@ -11,221 +11,126 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _EXPORTS = {
+    "recollect.app": ("Recollect",),
     "recollect.errors": (
-        *("BudgetExceededError", "ChatError", "ConfigurationError", "MaxIterationsError", "MissingExtraError"),
-        *("MissingKeyError", "OutputValidationError", "ProviderAuthError", "ProviderConnectionError", "ProviderError"),
+        *("BudgetExceededError", "ChatError", "ConfigurationError", "ConversationClosedError"),
+        *("InvalidArgumentError", "MaxIterationsError", "MissingExtraError", "MissingKeyError", "NotFoundError"),
+        *("OutputValidationError", "ProviderAuthError", "ProviderConnectionError", "ProviderError"),
         *("ProviderOverloadedError", "ProviderRateLimitError", "ProviderRequestError", "ProviderResponseError"),
-        *("ProviderTimeoutError", "RecollectError", "ToolError", "ToolSchemaError", "UnknownModelError"),
+        *("ProviderTimeoutError", "RecollectError", "SchemaVersionError", "StoreBusyError", "StoreClosedError"),
+        *("StoreCorruptError", "StoreError", "StoreFullError", "StoreReadOnlyError", "StoreUnavailableError"),
+        *("ToolError", "ToolSchemaError", "TurnConflictError", "UnknownModelError"),
     ),
     "recollect.types": (
         *("ChatReply", "ChatUsage", "Message", "MessagePart", "ReplyDelta", "StreamStop", "TextDelta"),
         *("ThinkingDelta", "ToolCall", "ToolResult", "ToolUseEnd", "ToolUseInputDelta", "ToolUseStart"),
-        *("assistant_message", "audio_part", "file_part", "image_part", "message_text", "system_message", "text_part"),
-        *("tool_result_message", "user_message"),
+        *("assistant_message", "audio_part", "file_part", "image_part", "message_text", "system_message"),
+        *("text_part", "tool_result_message", "user_message"),
     ),
+    "recollect.types.blocks": ("MediaBlock", "TextBlock", "ToolResultBlock", "ToolUseBlock"),
+    "recollect.types.conversations": (
+        *("AssistantTurn", "Conversation", "Event", "RollingSummary", "StoredMessage", "TurnOutcome"),
+    ),
+    "recollect.types.scope": ("Scope",),
     "recollect.tools": ("Tool", "tool"),
     "recollect.chat": (
-        *("AnthropicModel", "Approval", "ChatOptions", "ChatRequest", "CompatibleModel", "GeminiModel", "LoopResult"),
-        *("Model", "OllamaModel", "OpenAIModel", "OpenRouterModel", "ProviderRegistration", "XaiModel", "make_usage"),
-        *("open_model", "run_loop", "run_loop_messages", "run_loop_stream", "run_loop_stream_messages", "stream_loop"),
-        "with_providers",
+        *("AnthropicModel", "Approval", "ChatOptions", "ChatRequest", "CompatibleModel", "GeminiModel"),
+        *("LoopResult", "Model", "OllamaModel", "OpenAIModel", "OpenRouterModel", "ProviderRegistration"),
+        *("XaiModel", "make_usage", "open_model", "run_loop", "run_loop_messages", "run_loop_stream"),
+        *("run_loop_stream_messages", "stream_loop", "with_providers"),
     ),
 }
 _HOME = {name: module for module, names in _EXPORTS.items() for name in names}
 
 if TYPE_CHECKING:
-    from recollect.chat import (
-        AnthropicModel as AnthropicModel,
-    )
-    from recollect.chat import (
-        Approval as Approval,
-    )
-    from recollect.chat import (
-        ChatOptions as ChatOptions,
-    )
-    from recollect.chat import (
-        ChatRequest as ChatRequest,
-    )
-    from recollect.chat import (
-        CompatibleModel as CompatibleModel,
-    )
-    from recollect.chat import (
-        GeminiModel as GeminiModel,
-    )
-    from recollect.chat import (
-        LoopResult as LoopResult,
-    )
-    from recollect.chat import (
-        Model as Model,
-    )
-    from recollect.chat import (
-        OllamaModel as OllamaModel,
-    )
-    from recollect.chat import (
-        OpenAIModel as OpenAIModel,
-    )
-    from recollect.chat import (
-        OpenRouterModel as OpenRouterModel,
-    )
-    from recollect.chat import (
-        ProviderRegistration as ProviderRegistration,
-    )
-    from recollect.chat import (
-        XaiModel as XaiModel,
-    )
-    from recollect.chat import (
-        make_usage as make_usage,
-    )
-    from recollect.chat import (
-        open_model as open_model,
-    )
-    from recollect.chat import (
-        run_loop as run_loop,
-    )
-    from recollect.chat import (
-        run_loop_messages as run_loop_messages,
-    )
-    from recollect.chat import (
-        run_loop_stream as run_loop_stream,
-    )
-    from recollect.chat import (
-        run_loop_stream_messages as run_loop_stream_messages,
-    )
-    from recollect.chat import (
-        stream_loop as stream_loop,
-    )
-    from recollect.chat import (
-        with_providers as with_providers,
-    )
-    from recollect.errors import (
-        BudgetExceededError as BudgetExceededError,
-    )
-    from recollect.errors import (
-        ChatError as ChatError,
-    )
-    from recollect.errors import (
-        ConfigurationError as ConfigurationError,
-    )
-    from recollect.errors import (
-        MaxIterationsError as MaxIterationsError,
-    )
-    from recollect.errors import (
-        MissingExtraError as MissingExtraError,
-    )
-    from recollect.errors import (
-        MissingKeyError as MissingKeyError,
-    )
-    from recollect.errors import (
-        OutputValidationError as OutputValidationError,
-    )
-    from recollect.errors import (
-        ProviderAuthError as ProviderAuthError,
-    )
-    from recollect.errors import (
-        ProviderConnectionError as ProviderConnectionError,
-    )
-    from recollect.errors import (
-        ProviderError as ProviderError,
-    )
-    from recollect.errors import (
-        ProviderOverloadedError as ProviderOverloadedError,
-    )
-    from recollect.errors import (
-        ProviderRateLimitError as ProviderRateLimitError,
-    )
-    from recollect.errors import (
-        ProviderRequestError as ProviderRequestError,
-    )
-    from recollect.errors import (
-        ProviderResponseError as ProviderResponseError,
-    )
-    from recollect.errors import (
-        ProviderTimeoutError as ProviderTimeoutError,
-    )
-    from recollect.errors import (
-        RecollectError as RecollectError,
-    )
-    from recollect.errors import (
-        ToolError as ToolError,
-    )
-    from recollect.errors import (
-        ToolSchemaError as ToolSchemaError,
-    )
-    from recollect.errors import (
-        UnknownModelError as UnknownModelError,
-    )
-    from recollect.tools import (
-        Tool as Tool,
-    )
-    from recollect.tools import (
-        tool as tool,
-    )
-    from recollect.types import (
-        ChatReply as ChatReply,
-    )
-    from recollect.types import (
-        ChatUsage as ChatUsage,
-    )
-    from recollect.types import (
-        Message as Message,
-    )
-    from recollect.types import (
-        MessagePart as MessagePart,
-    )
-    from recollect.types import (
-        ReplyDelta as ReplyDelta,
-    )
-    from recollect.types import (
-        StreamStop as StreamStop,
-    )
-    from recollect.types import (
-        TextDelta as TextDelta,
-    )
-    from recollect.types import (
-        ThinkingDelta as ThinkingDelta,
-    )
-    from recollect.types import (
-        ToolCall as ToolCall,
-    )
-    from recollect.types import (
-        ToolResult as ToolResult,
-    )
-    from recollect.types import (
-        ToolUseEnd as ToolUseEnd,
-    )
-    from recollect.types import (
-        ToolUseInputDelta as ToolUseInputDelta,
-    )
-    from recollect.types import (
-        ToolUseStart as ToolUseStart,
-    )
-    from recollect.types import (
-        assistant_message as assistant_message,
-    )
-    from recollect.types import (
-        audio_part as audio_part,
-    )
-    from recollect.types import (
-        file_part as file_part,
-    )
-    from recollect.types import (
-        image_part as image_part,
-    )
-    from recollect.types import (
-        message_text as message_text,
-    )
-    from recollect.types import (
-        system_message as system_message,
-    )
-    from recollect.types import (
-        text_part as text_part,
-    )
-    from recollect.types import (
-        tool_result_message as tool_result_message,
-    )
-    from recollect.types import (
-        user_message as user_message,
-    )
+    from recollect.app import Recollect as Recollect
+    from recollect.chat import AnthropicModel as AnthropicModel
+    from recollect.chat import Approval as Approval
+    from recollect.chat import ChatOptions as ChatOptions
+    from recollect.chat import ChatRequest as ChatRequest
+    from recollect.chat import CompatibleModel as CompatibleModel
+    from recollect.chat import GeminiModel as GeminiModel
+    from recollect.chat import LoopResult as LoopResult
+    from recollect.chat import Model as Model
+    from recollect.chat import OllamaModel as OllamaModel
+    from recollect.chat import OpenAIModel as OpenAIModel
+    from recollect.chat import OpenRouterModel as OpenRouterModel
+    from recollect.chat import ProviderRegistration as ProviderRegistration
+    from recollect.chat import XaiModel as XaiModel
+    from recollect.chat import make_usage as make_usage
+    from recollect.chat import open_model as open_model
+    from recollect.chat import run_loop as run_loop
+    from recollect.chat import run_loop_messages as run_loop_messages
+    from recollect.chat import run_loop_stream as run_loop_stream
+    from recollect.chat import run_loop_stream_messages as run_loop_stream_messages
+    from recollect.chat import stream_loop as stream_loop
+    from recollect.chat import with_providers as with_providers
+    from recollect.errors import BudgetExceededError as BudgetExceededError
+    from recollect.errors import ChatError as ChatError
+    from recollect.errors import ConfigurationError as ConfigurationError
+    from recollect.errors import ConversationClosedError as ConversationClosedError
+    from recollect.errors import InvalidArgumentError as InvalidArgumentError
+    from recollect.errors import MaxIterationsError as MaxIterationsError
+    from recollect.errors import MissingExtraError as MissingExtraError
+    from recollect.errors import MissingKeyError as MissingKeyError
+    from recollect.errors import NotFoundError as NotFoundError
+    from recollect.errors import OutputValidationError as OutputValidationError
+    from recollect.errors import ProviderAuthError as ProviderAuthError
+    from recollect.errors import ProviderConnectionError as ProviderConnectionError
+    from recollect.errors import ProviderError as ProviderError
+    from recollect.errors import ProviderOverloadedError as ProviderOverloadedError
+    from recollect.errors import ProviderRateLimitError as ProviderRateLimitError
+    from recollect.errors import ProviderRequestError as ProviderRequestError
+    from recollect.errors import ProviderResponseError as ProviderResponseError
+    from recollect.errors import ProviderTimeoutError as ProviderTimeoutError
+    from recollect.errors import RecollectError as RecollectError
+    from recollect.errors import SchemaVersionError as SchemaVersionError
+    from recollect.errors import StoreBusyError as StoreBusyError
+    from recollect.errors import StoreClosedError as StoreClosedError
+    from recollect.errors import StoreCorruptError as StoreCorruptError
+    from recollect.errors import StoreError as StoreError
+    from recollect.errors import StoreFullError as StoreFullError
+    from recollect.errors import StoreReadOnlyError as StoreReadOnlyError
+    from recollect.errors import StoreUnavailableError as StoreUnavailableError
+    from recollect.errors import ToolError as ToolError
+    from recollect.errors import ToolSchemaError as ToolSchemaError
+    from recollect.errors import TurnConflictError as TurnConflictError
+    from recollect.errors import UnknownModelError as UnknownModelError
+    from recollect.tools import Tool as Tool
+    from recollect.tools import tool as tool
+    from recollect.types import ChatReply as ChatReply
+    from recollect.types import ChatUsage as ChatUsage
+    from recollect.types import Message as Message
+    from recollect.types import MessagePart as MessagePart
+    from recollect.types import ReplyDelta as ReplyDelta
+    from recollect.types import StreamStop as StreamStop
+    from recollect.types import TextDelta as TextDelta
+    from recollect.types import ThinkingDelta as ThinkingDelta
+    from recollect.types import ToolCall as ToolCall
+    from recollect.types import ToolResult as ToolResult
+    from recollect.types import ToolUseEnd as ToolUseEnd
+    from recollect.types import ToolUseInputDelta as ToolUseInputDelta
+    from recollect.types import ToolUseStart as ToolUseStart
+    from recollect.types import assistant_message as assistant_message
+    from recollect.types import audio_part as audio_part
+    from recollect.types import file_part as file_part
+    from recollect.types import image_part as image_part
+    from recollect.types import message_text as message_text
+    from recollect.types import system_message as system_message
+    from recollect.types import text_part as text_part
+    from recollect.types import tool_result_message as tool_result_message
+    from recollect.types import user_message as user_message
+    from recollect.types.blocks import MediaBlock as MediaBlock
+    from recollect.types.blocks import TextBlock as TextBlock
+    from recollect.types.blocks import ToolResultBlock as ToolResultBlock
+    from recollect.types.blocks import ToolUseBlock as ToolUseBlock
+    from recollect.types.conversations import AssistantTurn as AssistantTurn
+    from recollect.types.conversations import Conversation as Conversation
+    from recollect.types.conversations import Event as Event
+    from recollect.types.conversations import RollingSummary as RollingSummary
+    from recollect.types.conversations import StoredMessage as StoredMessage
+    from recollect.types.conversations import TurnOutcome as TurnOutcome
+    from recollect.types.scope import Scope as Scope
 
 __all__ = ["__version__", *sorted(_HOME)]
 

@@ -5,6 +5,18 @@
     │   ├── UnknownModelError         no provider knows the model's name
     │   ├── MissingKeyError           no API key was given or found in the environment
     │   └── MissingExtraError         an optional package is not installed
+    ├── InvalidArgumentError          a value that was passed cannot be used; also a ValueError
+    ├── NotFoundError                 nothing of that id is in this scope
+    ├── ConversationClosedError       a closed conversation takes no more messages
+    ├── TurnConflictError             another turn of the conversation is running
+    ├── StoreError                    the store could not do it; nothing was acknowledged
+    │   ├── StoreUnavailableError         it cannot be reached or opened
+    │   ├── StoreBusyError                it is locked by someone else for too long
+    │   ├── StoreFullError                the disk is full
+    │   ├── StoreReadOnlyError            it can be read but not written
+    │   ├── StoreCorruptError             the file is damaged, or not a database
+    │   ├── StoreClosedError              it was used before it was opened or after it was closed
+    │   └── SchemaVersionError            a newer version of Recollect wrote it, or it was not migrated
     ├── ToolError
     │   └── ToolSchemaError           no JSON schema can be made for a tool's function
     └── ChatError
@@ -84,6 +96,79 @@ class MissingExtraError(ConfigurationError):
         self.package = package
         self.extra = extra
         super().__init__(f"{purpose} needs the package {package!r}: pip install 'recollect[{extra}]'.")
+
+
+class InvalidArgumentError(RecollectError, ValueError):
+    """A value that was passed cannot be used; nothing was changed."""
+
+
+class NotFoundError(RecollectError):
+    """Nothing of that id is in this scope: it never was, it was erased, or it belongs to someone else."""
+
+    def __init__(self, kind: str, id: str) -> None:
+        self.kind = kind
+        self.id = id
+        super().__init__(f"There is no {kind} {id!r} for this user.")
+
+
+class ConversationClosedError(RecollectError):
+    """A closed conversation takes no more messages."""
+
+    def __init__(self, id: str) -> None:
+        self.id = id
+        super().__init__(f"Conversation {id!r} is closed: create a new one to go on.")
+
+
+class TurnConflictError(RecollectError):
+    """Another turn of the same conversation is running, and did not end within the time to wait."""
+
+    def __init__(self, id: str, turn_id: str, waited: float) -> None:
+        self.id = id
+        self.turn_id = turn_id
+        super().__init__(
+            f"Turn {turn_id!r} of conversation {id!r} is still running after {waited:g} seconds."
+            " Try again when it is done, or pass a longer wait=... ."
+        )
+
+
+class StoreError(RecollectError):
+    """The store could not do what was asked.
+
+    Nothing of it was kept, unless `in_doubt`: then the connection broke while the store was committing, and only a
+    look at the log tells. Retry with the same idempotency key.
+    """
+
+    def __init__(self, message: str, *, in_doubt: bool = False) -> None:
+        self.in_doubt = in_doubt
+        super().__init__(message)
+
+
+class StoreUnavailableError(StoreError):
+    """The store cannot be opened or reached; the same call may work later."""
+
+
+class StoreBusyError(StoreError):
+    """Someone else held the store locked for too long; the same call may work later."""
+
+
+class StoreFullError(StoreError):
+    """There is no room left on the store's disk."""
+
+
+class StoreReadOnlyError(StoreError):
+    """The store can be read but not written."""
+
+
+class StoreCorruptError(StoreError):
+    """The file is damaged, or is not a database."""
+
+
+class StoreClosedError(StoreError):
+    """The store was used before it was opened, or after it was closed."""
+
+
+class SchemaVersionError(StoreError):
+    """The tables are of another version than this release needs."""
 
 
 class ToolError(RecollectError):

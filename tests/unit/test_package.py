@@ -16,16 +16,19 @@ import pytest
 import recollect
 
 NAMES = """
-AnthropicModel Approval BudgetExceededError ChatError ChatOptions ChatReply ChatRequest ChatUsage
-CompatibleModel ConfigurationError GeminiModel LoopResult MaxIterationsError Message MessagePart
-MissingExtraError MissingKeyError Model OllamaModel OpenAIModel OpenRouterModel OutputValidationError
+AnthropicModel Approval AssistantTurn BudgetExceededError ChatError ChatOptions ChatReply ChatRequest
+ChatUsage CompatibleModel ConfigurationError Conversation ConversationClosedError Event GeminiModel
+InvalidArgumentError LoopResult MaxIterationsError MediaBlock Message MessagePart MissingExtraError
+MissingKeyError Model NotFoundError OllamaModel OpenAIModel OpenRouterModel OutputValidationError
 ProviderAuthError ProviderConnectionError ProviderError ProviderOverloadedError ProviderRateLimitError
-ProviderRegistration ProviderRequestError ProviderResponseError ProviderTimeoutError RecollectError ReplyDelta
-StreamStop TextDelta ThinkingDelta Tool ToolCall ToolError ToolResult ToolSchemaError ToolUseEnd
-ToolUseInputDelta ToolUseStart UnknownModelError XaiModel __version__ assistant_message audio_part file_part
-image_part make_usage message_text open_model run_loop run_loop_messages run_loop_stream
-run_loop_stream_messages stream_loop system_message text_part tool tool_result_message user_message
-with_providers
+ProviderRegistration ProviderRequestError ProviderResponseError ProviderTimeoutError Recollect RecollectError
+ReplyDelta RollingSummary SchemaVersionError Scope StoreBusyError StoreClosedError StoreCorruptError
+StoreError StoreFullError StoreReadOnlyError StoreUnavailableError StoredMessage StreamStop TextBlock
+TextDelta ThinkingDelta Tool ToolCall ToolError ToolResult ToolResultBlock ToolSchemaError ToolUseBlock
+ToolUseEnd ToolUseInputDelta ToolUseStart TurnConflictError TurnOutcome UnknownModelError XaiModel __version__
+assistant_message audio_part file_part image_part make_usage message_text open_model run_loop
+run_loop_messages run_loop_stream run_loop_stream_messages stream_loop system_message text_part tool
+tool_result_message user_message with_providers
 """.split()  # noqa: SIM905
 
 CHAT_NAMES = """
@@ -68,7 +71,8 @@ def test_every_exported_name_is_explained(name: str) -> None:
     text = inspect.getdoc(exported)
     assert text
     if not (inspect.isclass(exported) and issubclass(exported, Exception)) and name not in (
-        *("ChatRequest", "LoopResult", "Model"),
+        *("ChatRequest", "Conversation", "Event", "LoopResult", "Model", "RollingSummary", "StoredMessage"),
+        "TurnOutcome",
     ):
         assert ">>>" in text, f"{name} has no example"
 

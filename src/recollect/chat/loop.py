@@ -7,7 +7,7 @@ or cancelling the task reaches the provider call and the running tools at once.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -33,6 +33,8 @@ from recollect.types import (
     tool_result_message,
     user_message,
 )
+
+OnMessage = Callable[[Message, ChatReply | None, bool], Awaitable[None]]
 
 LAST_CALL = "You cannot call any more tools in this turn. Answer now with what you have, and say what is missing."
 
@@ -87,9 +89,13 @@ async def run_loop_messages(
     messages: Messages,
     *,
     approvals: Mapping[str, Decision] | None = None,
+    on_message: OnMessage | None = None,
     **changes: Any,
 ) -> LoopResult:
     """The same from an explicit history; `approvals` decides calls that an earlier run left pending.
+
+    `on_message(message, reply, last)` is awaited with every message the run adds, as soon as it is complete and before
+    the run goes on: `reply` is the model's reply behind it, if any, and `last` says that the run ends with it.
 
     >>> import asyncio
     >>> from recollect.testing import ScriptedModel, says
@@ -98,7 +104,8 @@ async def run_loop_messages(
     >>> len(asyncio.run(run_loop_messages(ChatOptions(model=ScriptedModel([says("Fine.")])), history)).messages)
     4
     """
-    return await _finish(_drive(_with(opts, changes), as_messages(messages), approvals, streaming=False))
+    given = as_messages(messages)
+    return await _finish(_drive(_with(opts, changes), given, approvals, on_message, streaming=False))
 
 
 async def run_loop_stream(
@@ -122,6 +129,7 @@ async def run_loop_stream_messages(
     on_delta: OnDelta | None = None,
     *,
     approvals: Mapping[str, Decision] | None = None,
+    on_message: OnMessage | None = None,
     **changes: Any,
 ) -> LoopResult:
     """`run_loop_messages`, streaming.
@@ -133,7 +141,7 @@ async def run_loop_stream_messages(
     """
     opts = _with(opts, changes)
     sink = DeltaSink(opts, on_delta)
-    return await _finish(_drive(opts, as_messages(messages), approvals, streaming=True, sink=sink))
+    return await _finish(_drive(opts, as_messages(messages), approvals, on_message, streaming=True, sink=sink))
 
 
 async def stream_loop(
@@ -141,6 +149,7 @@ async def stream_loop(
     messages: Messages,
     *,
     approvals: Mapping[str, Decision] | None = None,
+    on_message: OnMessage | None = None,
     **changes: Any,
 ) -> AsyncIterator[ReplyDelta | LoopResult]:
     """An iterator over the deltas, whose last item is the `LoopResult`. Closing it cancels the run.
@@ -156,7 +165,7 @@ async def stream_loop(
     LoopResult
     """
     opts = _with(opts, changes)
-    run = _drive(opts, as_messages(messages), approvals, streaming=True)
+    run = _drive(opts, as_messages(messages), approvals, on_message, streaming=True)
     label = opts.delta_data_type if opts.emit_stream_deltas else None
     try:
         async for item in run:
@@ -179,12 +188,13 @@ async def _drive(
     opts: ChatOptions,
     given: tuple[Message, ...],
     approvals: Mapping[str, Decision] | None,
+    on_message: OnMessage | None,
     *,
     streaming: bool,
     sink: DeltaSink | None = None,
 ) -> AsyncIterator[ReplyDelta | LoopResult]:
     """The engine. Deltas go to `sink` when there is one, and are yielded otherwise."""
-    run = _Run(opts, given)
+    run = _Run(opts, given, on_message)
     waiting = await run.settle_open_calls(approvals or {})
     if waiting:
         yield run.result(message_text(run.last_reply), "approval", pending=waiting)
@@ -222,6 +232,7 @@ async def _drive(
         run.add(reply)
 
         if reply.tool_calls:
+            await run.keep(reply)
             waiting = await run.use_tools(reply)
             if waiting:
                 yield run.result(reply.text, "approval", pending=waiting)
@@ -229,9 +240,10 @@ async def _drive(
             continue
         run.note_step(reply)
         if reply.stop_reason == "pause_turn" and not last_call:
+            await run.keep(reply)
             paused += reply.text
             continue  # the provider paused a long turn: sent back as it is, it goes on
-        if run.accept(reply):
+        if await run.accept(reply):
             yield run.result(paused + reply.text, "max_iterations" if last_call else reply.stop_reason)
             return
         iteration -= 1  # a correction has a cap of its own
@@ -240,7 +252,7 @@ async def _drive(
 class _Run:
     """What one run of the loop knows and has gathered so far."""
 
-    def __init__(self, opts: ChatOptions, given: tuple[Message, ...]) -> None:
+    def __init__(self, opts: ChatOptions, given: tuple[Message, ...], on_message: OnMessage | None) -> None:
         if opts.skills or opts.skill_resolver is not None:
             raise ConfigurationError("ChatOptions.skills and skill_resolver are not supported by this version yet.")
         if not given:
@@ -250,6 +262,7 @@ class _Run:
         self._steps: list[LoopStep] = []
         self._failures = 0
         self._withdrawn = False
+        self._on_message = on_message
         self.caller = caller_for(opts)
         self.known: dict[str, Tool] = tools_by_name(opts.tools) if opts.tools else {}
         self.tools = tuple(self.known.values())
@@ -281,7 +294,9 @@ class _Run:
                     denied.append(outcome)
             elif tool is not None and tool.requires_approval:
                 waiting.append(call)
-        results = denied + (await dispatch_all(ready, self.known) if ready else [])
+        for result in denied:
+            await self._keep_result(result)
+        results = denied + (await dispatch_all(ready, self.known, self._keep_result) if ready else [])
         if results:
             asked = self.last_reply
             self.messages.extend(map(tool_result_message, results))
@@ -305,13 +320,23 @@ class _Run:
         if reply.usage is not None:
             self.usage = reply.usage if not self._steps else self.usage + reply.usage
 
+    async def keep(self, reply: ChatReply, *, last: bool = False) -> None:
+        """Hand the newest message, the reply's, to whoever wants to keep it."""
+        if self._on_message is not None:
+            await self._on_message(self.messages[-1], reply, last)
+
+    async def _keep_result(self, result: ToolResult) -> None:
+        if self._on_message is not None:
+            await self._on_message(tool_result_message(result), None, False)
+
     async def use_tools(self, reply: ChatReply) -> tuple[ToolCall, ...]:
         """Run the reply's calls at the same time; gives those that need approval, which are not run."""
         ready: list[ToolCall] = []
         waiting: list[ToolCall] = []
         for call in reply.tool_calls:
             (waiting if self._needs_approval(call) else ready).append(call)
-        results = await dispatch_all(ready, self.known) if ready else []
+        on_result = None if self._on_message is None else self._keep_result
+        results = await dispatch_all(ready, self.known, on_result) if ready else []
         for result in results:
             self.messages.append(tool_result_message(result))
         self.note_step(reply, tuple(results))
@@ -349,8 +374,9 @@ class _Run:
         self.settings.pop("tool_choice", None)
         self.system = f"{self.system}\n\n{LAST_CALL}" if self.system else LAST_CALL
 
-    def accept(self, reply: ChatReply) -> bool:
+    async def accept(self, reply: ChatReply) -> bool:
         """Whether the reply ends the run; if it should be a value and is not, the model is told why."""
+        await self.keep(reply, last=self._spec is None)
         if self._spec is None:
             return True
         if reply.stop_reason == "refusal":
@@ -364,6 +390,8 @@ class _Run:
             self.messages.append(
                 user_message(f"That is not valid: {problem}. Answer again, with the corrected JSON and nothing else.")
             )
+            if self._on_message is not None:
+                await self._on_message(self.messages[-1], None, False)
             return False
         return True
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from recollect.types.jsontext import dump_json
 log = logging.getLogger("recollect.tools")
 
 Tools = Mapping[str, Tool] | Iterable[Tool | Callable[..., Any]]
+OnResult = Callable[[ToolResult], Awaitable[None]]
 
 
 async def dispatch(call: ToolCall | Mapping[str, Any], tools: Tools) -> ToolResult:
@@ -62,14 +63,33 @@ async def dispatch(call: ToolCall | Mapping[str, Any], tools: Tools) -> ToolResu
         return _failed(call, _describe(call, error))
 
 
-async def dispatch_all(calls: Sequence[ToolCall], tools: Tools) -> list[ToolResult]:
-    """Run calls at the same time; results come in the calls' order. Cancelling cancels them all."""
+async def dispatch_all(calls: Sequence[ToolCall], tools: Tools, on_result: OnResult | None = None) -> list[ToolResult]:
+    """Run calls at the same time; results come in the calls' order. Cancelling cancels them all.
+
+    `on_result` is awaited with each result as it comes. What it raises is raised once every call has ended: a tool that
+    is changing something is not stopped because the result of another could not be kept.
+    """
     known = tools if isinstance(tools, Mapping) else tools_by_name(tools)
+    failures: list[Exception] = []
+
+    async def run(call: ToolCall) -> ToolResult:
+        result = await dispatch(call, known)
+        if on_result is not None:
+            try:
+                await on_result(result)
+            except Exception as error:  # noqa: BLE001
+                failures.append(error)
+        return result
+
     if len(calls) == 1:
-        return [await dispatch(calls[0], known)]
-    async with asyncio.TaskGroup() as group:
-        running = [group.create_task(dispatch(call, known)) for call in calls]
-    return [task.result() for task in running]
+        results = [await run(calls[0])]
+    else:
+        async with asyncio.TaskGroup() as group:
+            running = [group.create_task(run(call)) for call in calls]
+        results = [task.result() for task in running]
+    if failures:
+        raise failures[0]
+    return results
 
 
 async def _invoke(tool: Tool, args: list[Any], kwargs: dict[str, Any]) -> Any:

@@ -1,0 +1,136 @@
+"""`Recollect`: opens a store, wires the parts, and gives each user a handle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from os import PathLike
+from typing import Any, Self
+
+from recollect.background import Jobs
+from recollect.chat import Model
+from recollect.conversations import Conversations, checks
+from recollect.conversations.claims import TurnClaims
+from recollect.conversations.log import close_stale
+from recollect.conversations.runtime import Runtime
+from recollect.conversations.summary import Summaries
+from recollect.conversations.turns import Turns
+from recollect.errors import ConfigurationError
+from recollect.stores import EventFeed, Store, open_store
+from recollect.sync import SyncRecollect
+from recollect.types.conversations import Conversation
+from recollect.types.scope import Scope
+from recollect.types.times import utc_now
+
+
+class Recollect:
+    """Conversations that are kept, in a file, in memory or in PostgreSQL.
+
+    `url` is a path (`recollect.db`), `sqlite:///path`, `:memory:`, `postgresql://…`, or a store of your own. `model` is
+    used where none is named. Every `summary_every` turns a conversation's rolling summary is refreshed in the
+    background (None: never; `worker=False`: not by this process). `clock` tells the time; tests can replace it.
+
+    Use it with `async with`, or with a plain `with` from synchronous code: every method then waits by itself.
+
+    >>> import asyncio
+    >>> async def main():
+    ...     async with Recollect(":memory:") as rc:
+    ...         maya = rc.user("maya")
+    ...         talk = await maya.conversations.create("chat")
+    ...         await maya.conversations.append_user_message(talk.id, "I moved to Lisbon.")
+    ...         return [message.text for message in await maya.conversations.messages(talk.id)]
+    >>> asyncio.run(main())
+    ['I moved to Lisbon.']
+    """
+
+    def __init__(
+        self,
+        url: str | PathLike[str] | Store = "recollect.db",
+        *,
+        model: str | Model | None = None,
+        worker: bool = True,
+        summary_every: int | None = 20,
+        clock: Callable[[], datetime] = utc_now,
+    ) -> None:
+        store = open_store(url) if isinstance(url, str | PathLike) else url
+        if summary_every is not None and summary_every < 1:
+            raise ConfigurationError(f"summary_every is a number of turns, or None for never, not {summary_every!r}.")
+        self._runtime = Runtime(store, model, clock, summary_every, worker)
+        self._claims = TurnClaims(self._runtime)
+        self._summaries = Summaries(self._runtime)
+        self._turns = Turns(self._runtime, self._claims, self._summaries.consider)
+        self.events = EventFeed(store.events)
+
+    async def open(self) -> Self:
+        """Open the store, and migrate it if need be; `async with` does it for you."""
+        await self._runtime.store.open()
+        return self
+
+    async def close(self) -> None:
+        """Finish what runs in the background, and close the store."""
+        await self._runtime.jobs.close()
+        await self._runtime.store.close()
+
+    async def __aenter__(self) -> Self:
+        return await self.open()
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self.close()
+
+    def __enter__(self) -> SyncRecollect:
+        self._sync = SyncRecollect(self)
+        return self._sync
+
+    def __exit__(self, *exception: object) -> None:
+        self._sync.close()
+
+    def user(self, user_id: str, tenant_id: str = "default", app_id: str = "default") -> User:
+        """The handle of a user. What it reads and writes is that user's alone.
+
+        >>> Recollect(":memory:").user("maya", tenant_id="acme").scope
+        Scope(tenant_id='acme', app_id='default', user_id='maya')
+        """
+        scope = Scope(
+            checks.scope_name("tenant_id", tenant_id),
+            checks.scope_name("app_id", app_id),
+            checks.scope_name("user_id", user_id),
+        )
+        return User(scope, Conversations(self._runtime, scope, self._turns, self._summaries))
+
+    async def close_stale(self, older_than: timedelta | float) -> list[Conversation]:
+        """Close every user's open conversations in which nothing happened for that long: for schedulers."""
+        return await close_stale(self._runtime, None, older_than)
+
+    @property
+    def store(self) -> Store:
+        """The store it was opened on."""
+        return self._runtime.store
+
+    @property
+    def jobs(self) -> Jobs:
+        """What runs in the background; `await rc.jobs.drain()` waits for it."""
+        return self._runtime.jobs
+
+    @property
+    def model(self) -> Any:
+        """The model used where none is named."""
+        return self._runtime.model
+
+    @property
+    def clock(self) -> Callable[[], datetime]:
+        """What tells the time."""
+        return self._runtime.clock
+
+    @clock.setter
+    def clock(self, clock: Callable[[], datetime]) -> None:
+        self._runtime.clock = clock
+
+
+class User:
+    """One user's handle: `scope` says whose, `conversations` holds what was said."""
+
+    __slots__ = ("conversations", "scope")
+
+    def __init__(self, scope: Scope, conversations: Conversations) -> None:
+        self.scope = scope
+        self.conversations = conversations

@@ -1,0 +1,46 @@
+"""Work that goes on after a call has returned."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any
+
+log = logging.getLogger("recollect")
+
+GRACE_SECONDS = 5.0
+
+
+class Jobs:
+    """The work this process does in the background, such as refreshing summaries.
+
+    A job that fails is logged; what it was to do is done by a later one.
+    """
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def start(self, work: Coroutine[Any, Any, Any], name: str) -> None:
+        """Let it run."""
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    async def drain(self) -> None:
+        """Wait until nothing is left to do: for tests and scripts."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def close(self) -> None:
+        """Give what runs a moment to finish, then cancel it."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=GRACE_SECONDS)
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("background work failed: %s", task.get_name(), exc_info=task.exception())

@@ -1,0 +1,125 @@
+"""What may be passed in, and how much of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any, TypeVar
+
+from recollect.errors import InvalidArgumentError
+from recollect.types.blocks import Content, ContentBlock, as_blocks
+from recollect.types.conversations import VISIBILITIES
+from recollect.types.replies import ChatUsage
+from recollect.types.times import as_utc
+
+T = TypeVar("T")
+
+NAME_LENGTH = 200
+TITLE_LENGTH = 1_000
+KEY_LENGTH = 500
+METADATA_BYTES = 16_384
+CONTENT_LENGTH = 20_000_000
+
+
+def scope_name(what: str, value: Any) -> str:
+    """A tenant's, an app's or a user's id. "*" means everyone in bindings, so nobody may be called that."""
+    checked = name(what, value)
+    if checked == "*":
+        raise InvalidArgumentError(f"{what} cannot be '*'.")
+    return checked
+
+
+def name(what: str, value: Any, limit: int = NAME_LENGTH) -> str:
+    """A short text that is not empty."""
+    if not isinstance(value, str) or not value.strip():
+        raise InvalidArgumentError(f"{what} is a text that is not empty, not {value!r:.80}.")
+    checked = optional_text(what, value, limit)
+    assert checked is not None
+    return checked
+
+
+def optional_text(what: str, value: Any, limit: int) -> str | None:
+    """A text within a limit, that every database can hold, or None."""
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise InvalidArgumentError(f"{what} is a text, not {value!r:.80}.")
+    if len(value) > limit:
+        raise InvalidArgumentError(f"{what} has {len(value)} characters; {limit} is the limit.")
+    if "\x00" in value or (not value.isascii() and any("\ud800" <= char <= "\udfff" for char in value)):
+        raise InvalidArgumentError(f"{what} holds characters that cannot be stored: {value!r:.80}.")
+    return value
+
+
+def one_of(what: str, value: Any, choices: tuple[str, ...]) -> str:
+    """One of a few words."""
+    if value not in choices:
+        raise InvalidArgumentError(f"{what} is {' or '.join(map(repr, choices))}, not {value!r:.80}.")
+    return str(value)
+
+
+def visibility(value: Any) -> str:
+    """Who sees a message."""
+    return one_of("visibility", value, VISIBILITIES)
+
+
+def metadata(value: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Your own data about a conversation: a JSON object, not too large."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+        raise InvalidArgumentError(f"metadata is a mapping with texts as keys, not {value!r:.80}.")
+    try:
+        text = json.dumps(dict(value), allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidArgumentError(f"metadata must be JSON: {error}.") from None
+    if len(text) > METADATA_BYTES:
+        raise InvalidArgumentError(f"metadata takes {len(text)} bytes as JSON; {METADATA_BYTES} is the limit.")
+    plain: dict[str, Any] = json.loads(text)
+    return plain
+
+
+def moment(what: str, value: datetime | str) -> datetime:
+    """A point in time."""
+    return _named(what, as_utc, value)
+
+
+def content(value: Content) -> tuple[ContentBlock, ...]:
+    """A message's content as blocks."""
+    blocks = _named("content", as_blocks, value)
+    if not blocks:
+        raise InvalidArgumentError("content is empty: a message has at least one block.")
+    size = sum(len(getattr(block, "text", None) or getattr(block, "data", None) or "") for block in blocks)
+    if size > CONTENT_LENGTH:
+        raise InvalidArgumentError(f"content has {size} characters; {CONTENT_LENGTH} is the limit.")
+    return blocks
+
+
+def usage(value: ChatUsage | Mapping[str, Any] | None, provider: str | None, model: str | None) -> ChatUsage | None:
+    """Usage numbers, in our names, in camelCase or in a provider's own."""
+    if value is None or isinstance(value, ChatUsage):
+        return value
+    from recollect.chat import make_usage
+
+    if not isinstance(value, Mapping):
+        raise InvalidArgumentError(f"usage is a ChatUsage or a mapping, not {value!r:.80}.")
+    return make_usage({_snake(key): amount for key, amount in value.items()}, provider, model)
+
+
+def count(what: str, value: Any, least: int = 0) -> int:
+    """A whole number."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise InvalidArgumentError(f"{what} is a whole number of at least {least}, not {value!r:.80}.")
+    return value
+
+
+def _named(what: str, make: Callable[[Any], T], value: Any) -> T:
+    try:
+        return make(value)
+    except (TypeError, ValueError) as error:
+        raise InvalidArgumentError(f"{what}: {error}.") from error
+
+
+def _snake(key: str) -> str:
+    return "".join(f"_{char.lower()}" if char.isupper() else char for char in key)

@@ -1,0 +1,441 @@
+"""`user.conversations`: one user's conversations."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import fields, replace
+from datetime import datetime, timedelta
+from typing import Any, TypedDict, Unpack
+
+from recollect.chat import ChatOptions, Model
+from recollect.conversations import checks
+from recollect.conversations.runtime import Runtime
+from recollect.conversations.summary import Summaries
+from recollect.conversations.turns import TAIL_LIMIT, WAIT_SECONDS, ToolHandler, TurnRequest, Turns, resolve_options
+from recollect.errors import InvalidArgumentError
+from recollect.stores import ConversationLog, TurnDraft
+from recollect.types import ChatUsage, Message, ReplyDelta
+from recollect.types.blocks import Content, message_blocks
+from recollect.types.conversations import (
+    AppendedTurn,
+    AssistantTurn,
+    Conversation,
+    MessageDraft,
+    RollingSummary,
+    StoredMessage,
+    TurnOutcome,
+)
+from recollect.types.ids import new_id
+from recollect.types.scope import Scope
+
+STATUSES = ("open", "closed")
+ROLES = ("user", "assistant", "tool", "system")
+
+
+class TurnArguments(TypedDict, total=False):
+    """What `run_turn` and `stream_turn` take by keyword."""
+
+    content: Content | None
+    provider: str | None
+    tools: Sequence[Any] | None
+    tool_handler: ToolHandler | None
+    options: ChatOptions | Mapping[str, Any] | None
+    max_cycles: int | None
+    tail_limit: int | None
+    idempotency_key: str | None
+    approvals: Mapping[str, Any] | None
+    wait: float
+    trace_id: str | None
+
+
+class Conversations:
+    """One user's conversations: an append-only log, never seen by anyone else.
+
+    Reading an unknown id gives None, acting on one raises `NotFoundError`; an id of another user is unknown.
+    """
+
+    def __init__(self, runtime: Runtime, scope: Scope, turns: Turns, summaries: Summaries) -> None:
+        self._runtime = runtime
+        self._scope = scope
+        self._turns = turns
+        self._summaries = summaries
+
+    async def create(
+        self,
+        namespace: str,
+        title: str | None = None,
+        session_id: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> Conversation:
+        """Open a conversation. The namespace is your name for this kind of conversation, such as "support-chat"."""
+        now = self._runtime.clock()
+        conversation = Conversation(
+            id=new_id("conv"),
+            scope=self._scope,
+            namespace=checks.name("namespace", namespace),
+            status="open",
+            created_at=now,
+            updated_at=now,
+            title=checks.optional_text("title", title, checks.TITLE_LENGTH),
+            session_id=checks.optional_text("session_id", session_id, checks.KEY_LENGTH),
+            metadata=checks.metadata(metadata),
+        )
+        return await self._log.create(self._scope, conversation)
+
+    async def get(self, id: str) -> Conversation | None:
+        """The conversation of that id, or None."""
+        return await self._log.get(self._scope, id)
+
+    async def list(
+        self,
+        namespace: str | None = None,
+        status: str | None = None,
+        limit: int | None = None,
+        before: str | Conversation | None = None,
+    ) -> builtins.list[Conversation]:
+        """Conversations, the newest first. For the next page, pass the last one as `before`."""
+        if status is not None:
+            checks.one_of("status", status, STATUSES)
+        if limit is not None:
+            checks.count("limit", limit)
+        return await self._log.listed(
+            self._scope,
+            namespace=namespace,
+            status=status,
+            limit=limit,
+            before=before.id if isinstance(before, Conversation) else before,
+        )
+
+    async def close(self, id: str) -> Conversation:
+        """Close a conversation, which is when its memories are made. Closing it again changes nothing."""
+        return await self._log.close(self._scope, id, now=self._runtime.clock())
+
+    async def close_stale(self, older_than: timedelta | float) -> builtins.list[Conversation]:
+        """Close this user's open conversations in which nothing happened for that long (a timedelta, or seconds)."""
+        return await close_stale(self._runtime, self._scope, older_than)
+
+    async def append_user_message(
+        self,
+        id: str,
+        content: Content,
+        idempotency_key: str | None = None,
+        trace_id: str | None = None,
+        visibility: str = "user",
+        created_at: datetime | str | None = None,
+    ) -> StoredMessage:
+        """Append what the person said; it begins a new turn.
+
+        With an `idempotency_key` a retry is harmless: the message stored the first time is given back.
+        """
+        draft = self._draft(
+            "user",
+            content,
+            visibility=visibility,
+            created_at=created_at,
+            trace_id=trace_id,
+            idempotency_key=checks.optional_text("idempotency_key", idempotency_key, checks.KEY_LENGTH),
+        )
+        return await self._append(id, TurnDraft(new_id("turn"), [draft], starts=True))
+
+    async def append_assistant_turn(
+        self,
+        id: str,
+        content: Content,
+        stop_reason: str | None = None,
+        model: str | None = None,
+        provider: str | None = None,
+        usage: ChatUsage | Mapping[str, Any] | None = None,
+        trace_id: str | None = None,
+        visibility: str = "user",
+        created_at: datetime | str | None = None,
+    ) -> StoredMessage:
+        """Append what the assistant said, in the turn that is going on."""
+        assistant = AssistantTurn(content, stop_reason, model, provider, usage, trace_id, visibility, created_at)
+        return await self._append(id, TurnDraft(new_id("turn"), [self._assistant_draft(assistant)], joins=True))
+
+    async def append_tool_result(
+        self,
+        id: str,
+        tool_use_id: str,
+        content: Content,
+        tool_name: str | None = None,
+        is_error: bool = False,
+        visibility: str = "user",
+        created_at: datetime | str | None = None,
+    ) -> StoredMessage:
+        """Append what a tool gave for the call `tool_use_id`."""
+        block = {
+            "type": "tool_result",
+            "tool_use_id": checks.name("tool_use_id", tool_use_id, checks.KEY_LENGTH),
+            "content": content,
+            "tool_name": tool_name,
+            "is_error": is_error,
+        }
+        draft = self._draft("tool", [block], visibility=visibility, created_at=created_at)
+        return await self._append(id, TurnDraft(new_id("turn"), [draft], joins=True))
+
+    async def append_system_message(
+        self, id: str, content: Content, visibility: str = "internal", created_at: datetime | str | None = None
+    ) -> StoredMessage:
+        """Append an instruction or a note; by default the model sees it and the person does not."""
+        draft = self._draft("system", content, visibility=visibility, created_at=created_at)
+        return await self._append(id, TurnDraft(new_id("turn"), [draft], joins=True))
+
+    async def append_turn(
+        self,
+        id: str,
+        user_content: Content,
+        assistant: AssistantTurn | Mapping[str, Any],
+        user_visibility: str = "user",
+        idempotency_key: str | None = None,
+        created_at: datetime | str | None = None,
+    ) -> AppendedTurn:
+        """Append both sides of a turn that you ran yourself, at once and in order.
+
+        With an `idempotency_key` the user's message is stored once; the assistant's is always a new one of its turn.
+        """
+        said = self._draft(
+            "user",
+            user_content,
+            visibility=user_visibility,
+            created_at=created_at,
+            idempotency_key=checks.optional_text("idempotency_key", idempotency_key, checks.KEY_LENGTH),
+        )
+        answered = self._assistant_draft(_as_assistant(assistant))
+        turn = TurnDraft(new_id("turn"), [said, answered], starts=True)
+        appended = await self._log.append(self._scope, id, [turn], now=self._runtime.clock())
+        self._summaries.consider(self._scope, id, appended)
+        user_message, assistant_message = appended.messages
+        return AppendedTurn(assistant_message.turn_id, user_message, assistant_message)
+
+    async def append_messages(
+        self, id: str, messages: Sequence[Message | Mapping[str, Any]]
+    ) -> builtins.list[StoredMessage]:
+        """Append many messages in one transaction, for imports: all are stored, or none.
+
+        Each is a chat `Message`, or a mapping with `role`, `content` and any of `visibility`, `created_at`,
+        `stop_reason`, `model`, `provider`, `usage`, `trace_id`, `idempotency_key`. A user's message begins a turn.
+        """
+        turns = _in_turns([self._imported(message) for message in messages])
+        if not turns:
+            return []
+        appended = await self._log.append(self._scope, id, turns, now=self._runtime.clock())
+        self._summaries.consider(self._scope, id, appended)
+        return [*appended.messages]
+
+    async def messages(
+        self,
+        id: str,
+        limit: int | None = None,
+        include_internal: bool = False,
+        before: int | None = None,
+        after: int | None = None,
+        include_hidden: bool = False,
+    ) -> builtins.list[StoredMessage]:
+        """The last `limit` messages, oldest first: what a chat shows. All of them without a limit.
+
+        `before` and `after` are `seq`s to page by: `before` gives what came before it, `after` what follows.
+        """
+        return await self._read(id, limit, before, after, include_internal, include_hidden)
+
+    async def raw_turns(
+        self,
+        id: str,
+        limit: int | None = None,
+        before: int | None = None,
+        after: int | None = None,
+        include_hidden: bool = False,
+    ) -> builtins.list[StoredMessage]:
+        """The same with internal messages: what a model sees."""
+        return await self._read(id, limit, before, after, True, include_hidden)
+
+    async def message(self, message_id: str) -> StoredMessage | None:
+        """One message by its id, or None: what a citation points to."""
+        return await self._log.message(self._scope, message_id)
+
+    async def run_turn(
+        self, id: str, model: str | Model | None = None, user_text: str | None = None, **more: Unpack[TurnArguments]
+    ) -> TurnOutcome:
+        """Store the user's message, ask the model, run the tools it calls, and store everything as it comes.
+
+        - `user_text` or `content` is what the user says. `model` is a name or a model object (default: Recollect's),
+          `provider` who serves that name, `options` a `ChatOptions`, or a mapping of its fields and `system_prompt`.
+        - `tools` are functions, `Tool`s, or descriptions (`name`, `description`, `parameters`) whose calls go to
+          `tool_handler(name, arguments)`. After `max_cycles` model calls (10) it is asked to answer without tools.
+        - `tail_limit` (50) is how many messages of the log the model is sent.
+        - `idempotency_key`: a retry uses the user's message that was stored before, and is answered anew.
+        - `wait` (60 seconds): turns of one conversation run one after the other, in all processes. One that comes while
+          another runs waits that long, then raises `TurnConflictError`.
+        - `approvals`: calls that need approval end the turn with the status "approval"; it goes on with
+          `run_turn(id, approvals={call_id: True})`.
+
+        A turn that fails or is cut off leaves what it had stored, and the next one goes on from there.
+        """
+        return await self._turns.run(self._request(id, model, user_text, **more))
+
+    def stream_turn(
+        self, id: str, model: str | Model | None = None, user_text: str | None = None, **more: Unpack[TurnArguments]
+    ) -> AsyncIterator[ReplyDelta | TurnOutcome]:
+        """`run_turn` as an iterator over deltas, whose last item is the `TurnOutcome`. Closing it cancels the turn."""
+        return self._turns.stream(self._request(id, model, user_text, **more))
+
+    async def refresh_rolling_summary(self, id: str, model: str | Model | None = None) -> RollingSummary:
+        """Bring the rolling summary forward to the newest message, with the model if there is one.
+
+        It also happens by itself every `Recollect(summary_every=...)` turns.
+        """
+        return await self._summaries.refresh(self._scope, id, model)
+
+    @property
+    def _log(self) -> ConversationLog:
+        return self._runtime.store.conversations
+
+    async def _append(self, id: str, turn: TurnDraft) -> StoredMessage:
+        appended = await self._log.append(self._scope, id, [turn], now=self._runtime.clock())
+        if turn.messages[0].role == "assistant":
+            self._summaries.consider(self._scope, id, appended)
+        return appended.messages[0]
+
+    def _request(
+        self,
+        id: str,
+        model: str | Model | None,
+        user_text: str | None,
+        *,
+        content: Content | None = None,
+        provider: str | None = None,
+        tools: Sequence[Any] | None = None,
+        tool_handler: ToolHandler | None = None,
+        options: ChatOptions | Mapping[str, Any] | None = None,
+        max_cycles: int | None = None,
+        tail_limit: int | None = None,
+        idempotency_key: str | None = None,
+        approvals: Mapping[str, Any] | None = None,
+        wait: float = WAIT_SECONDS,
+        trace_id: str | None = None,
+    ) -> TurnRequest:
+        if user_text is not None and content is not None:
+            raise InvalidArgumentError("pass user_text or content, not both.")
+        said = user_text if content is None else content
+        if said is None and approvals is None:
+            raise InvalidArgumentError("there is nothing to answer: pass user_text, content or approvals.")
+        if said is not None and approvals is not None:
+            raise InvalidArgumentError("approvals go on with a turn: pass them without user_text and content.")
+        draft = None
+        if said is not None:
+            key = checks.optional_text("idempotency_key", idempotency_key, checks.KEY_LENGTH)
+            draft = self._draft("user", said, visibility="user", trace_id=trace_id, idempotency_key=key)
+        return TurnRequest(
+            scope=self._scope,
+            conversation_id=id,
+            options=resolve_options(
+                options,
+                model=model,
+                provider=provider,
+                tools=tools,
+                tool_handler=tool_handler,
+                max_cycles=None if max_cycles is None else checks.count("max_cycles", max_cycles, 1),
+                default_model=self._runtime.model,
+            ),
+            draft=draft,
+            approvals=approvals,
+            tail_limit=TAIL_LIMIT if tail_limit is None else checks.count("tail_limit", tail_limit, 1),
+            wait=wait,
+            trace_id=trace_id,
+        )
+
+    async def _read(
+        self, id: str, limit: int | None, before: int | None, after: int | None, internal: bool, hidden: bool
+    ) -> builtins.list[StoredMessage]:
+        if limit is not None:
+            checks.count("limit", limit)
+        return await self._log.messages(
+            self._scope,
+            id,
+            limit=limit,
+            after=0 if after is None else checks.count("after", after),
+            before=None if before is None else checks.count("before", before),
+            internal=internal,
+            hidden=hidden,
+            from_start=after is not None and before is None,
+        )
+
+    def _draft(
+        self,
+        role: str,
+        content: Content,
+        *,
+        visibility: str,
+        created_at: datetime | str | None = None,
+        trace_id: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> MessageDraft:
+        return MessageDraft(
+            id=new_id("msg"),
+            role=role,
+            content=checks.content(content),
+            created_at=self._runtime.clock() if created_at is None else checks.moment("created_at", created_at),
+            visibility=checks.visibility(visibility),
+            trace_id=checks.optional_text("trace_id", trace_id, checks.KEY_LENGTH),
+            idempotency_key=idempotency_key,
+        )
+
+    def _assistant_draft(self, turn: AssistantTurn) -> MessageDraft:
+        created_at = turn.created_at
+        return MessageDraft(
+            id=new_id("msg"),
+            role="assistant",
+            content=checks.content(turn.content),
+            created_at=self._runtime.clock() if created_at is None else checks.moment("created_at", created_at),
+            visibility=checks.visibility(turn.visibility),
+            stop_reason=checks.optional_text("stop_reason", turn.stop_reason, checks.KEY_LENGTH),
+            model=checks.optional_text("model", turn.model, checks.KEY_LENGTH),
+            provider=checks.optional_text("provider", turn.provider, checks.KEY_LENGTH),
+            usage=checks.usage(turn.usage, turn.provider, turn.model),
+            trace_id=checks.optional_text("trace_id", turn.trace_id, checks.KEY_LENGTH),
+        )
+
+    def _imported(self, message: Message | Mapping[str, Any]) -> MessageDraft:
+        if isinstance(message, Message):
+            draft = self._draft(checks.one_of("role", message.role, ROLES), "-", visibility="user")
+            return replace(draft, content=message_blocks(message), meta=message.meta)
+        given = dict(message)
+        role = checks.one_of("role", given.pop("role", None), ROLES)
+        key = checks.optional_text("idempotency_key", given.pop("idempotency_key", None), checks.KEY_LENGTH)
+        default = "internal" if role == "system" else "user"
+        turn = _as_assistant({"visibility": default, **given})
+        return replace(self._assistant_draft(turn), role=role, idempotency_key=key)
+
+
+async def close_stale(runtime: Runtime, scope: Scope | None, older_than: timedelta | float) -> list[Conversation]:
+    """Close what was left open, for one user or for all."""
+    age = older_than if isinstance(older_than, timedelta) else timedelta(seconds=older_than)
+    if age < timedelta(0):
+        raise InvalidArgumentError(f"older_than is a length of time, not {older_than!r}.")
+    now = runtime.clock()
+    return await runtime.store.conversations.close_stale(scope, idle_since=now - age, now=now)
+
+
+def _in_turns(drafts: Sequence[MessageDraft]) -> list[TurnDraft]:
+    """Drafts by turn: a user's message begins one, and what comes before the first joins the one that is going on."""
+    turns: list[tuple[bool, list[MessageDraft]]] = []
+    for draft in drafts:
+        if draft.role == "user" or not turns:
+            turns.append((draft.role == "user", []))
+        turns[-1][1].append(draft)
+    return [TurnDraft(new_id("turn"), messages, starts=starts, joins=not starts) for starts, messages in turns]
+
+
+def _as_assistant(given: AssistantTurn | Mapping[str, Any]) -> AssistantTurn:
+    if isinstance(given, AssistantTurn):
+        return given
+    if not isinstance(given, Mapping) or "content" not in given:
+        raise InvalidArgumentError(f"an assistant's turn is a mapping with 'content', not {given!r:.80}.")
+    known = {"stopReason": "stop_reason", "traceId": "trace_id", "createdAt": "created_at"}
+    named = {known.get(name, name): value for name, value in given.items()}
+    unknown = [name for name in named if name not in {field.name for field in fields(AssistantTurn)}]
+    if unknown:
+        names = ", ".join(field.name for field in fields(AssistantTurn))
+        raise InvalidArgumentError(f"an assistant's turn has {names}, but not {', '.join(unknown)}.")
+    return AssistantTurn(**named)

@@ -1,0 +1,24 @@
+"""What the parts of an opened Recollect share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from recollect.background import Jobs
+from recollect.chat import Model
+from recollect.stores import Store
+from recollect.types.times import utc_now
+
+
+@dataclass(slots=True)
+class Runtime:
+    """The store, the clock, the model, and what runs in the background."""
+
+    store: Store
+    model: str | Model | None = None
+    clock: Callable[[], datetime] = utc_now
+    summary_every: int | None = 20
+    worker: bool = True
+    jobs: Jobs = field(default_factory=Jobs)

@@ -1,0 +1,314 @@
+"""The conversation log in SQL: `ConversationLog` on any engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from recollect.errors import ConversationClosedError, NotFoundError
+from recollect.stores import rows
+from recollect.stores.engine import FOREVER, Engine, Operation
+from recollect.stores.ports import Appended, TurnBusy, TurnClaim, TurnDraft, TurnStarted
+from recollect.types.conversations import Conversation, MessageDraft, StoredMessage
+from recollect.types.scope import Scope
+from recollect.types.times import to_micros
+
+STALE_BATCH = 200
+APPENDED = '{"message_id":"%s","seq":%d,"role":"%s","turn_id":"%s","visibility":"%s"}'
+"""The data of `message.appended`: ids and fixed words only, so that the hottest path needs no encoder."""
+RESUMED_LIMIT = 1_000
+"""How much of a turn is looked at when it is run again."""
+
+
+class SqlConversations:
+    """`ConversationLog` on an engine."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    async def create(self, scope: Scope, conversation: Conversation) -> Conversation:
+        values = {
+            "id": conversation.id,
+            "namespace": conversation.namespace,
+            "title": conversation.title,
+            "session_id": conversation.session_id,
+            "metadata": rows.to_json(dict(conversation.metadata)),
+            "now": to_micros(conversation.created_at),
+        }
+        await self._engine.write(scope, partial(_create, values))
+        return conversation
+
+    async def get(self, scope: Scope, id: str) -> Conversation | None:
+        return await self._engine.read(scope, partial(_get, id))
+
+    async def listed(
+        self, scope: Scope, *, namespace: str | None, status: str | None, limit: int | None, before: str | None
+    ) -> list[Conversation]:
+        values = {"status": status, "before": before, "limit": FOREVER if limit is None else limit}
+        name = "conversation_list"
+        if namespace is not None:
+            name, values["namespace"] = "conversation_list_in_namespace", namespace
+        return await self._engine.read(scope, partial(_list, name, values))
+
+    async def close(self, scope: Scope, id: str, *, now: datetime) -> Conversation:
+        return await self._engine.write(scope, partial(_close, id, to_micros(now)))
+
+    async def close_stale(self, scope: Scope | None, *, idle_since: datetime, now: datetime) -> list[Conversation]:
+        closed: list[Conversation] = []
+        after = ""
+        while True:
+            find = partial(_stale, scope, after, to_micros(idle_since), to_micros(now))
+            found = await self._engine.read(None, find)
+            if not found:
+                return closed
+            for owner, id in found:
+                closing = partial(_close_idle, id, to_micros(now), to_micros(idle_since))
+                conversation = await self._engine.write(owner, closing)
+                if conversation is not None:
+                    closed.append(conversation)
+            after = found[-1][1]
+
+    async def append(
+        self,
+        scope: Scope,
+        id: str,
+        turns: Sequence[TurnDraft],
+        *,
+        now: datetime,
+        release: str | None = None,
+    ) -> Appended:
+        encoded = [[rows.draft_values(draft) for draft in turn.messages] for turn in turns]
+        return await self._engine.write(scope, partial(_append, id, turns, encoded, to_micros(now), release))
+
+    async def message(self, scope: Scope, id: str) -> StoredMessage | None:
+        return await self._engine.read(scope, partial(_message, id))
+
+    async def messages(
+        self,
+        scope: Scope,
+        id: str,
+        *,
+        limit: int | None = None,
+        after: int = 0,
+        before: int | None = None,
+        internal: bool = False,
+        hidden: bool = False,
+        from_start: bool = False,
+    ) -> list[StoredMessage]:
+        values = {
+            "conversation_id": id,
+            "after": after,
+            "before": FOREVER if before is None else before,
+            "limit": FOREVER if limit is None else limit,
+            "internal": int(internal),
+            "hidden": int(hidden),
+        }
+        return await self._engine.read(scope, partial(_messages, id, values, from_start))
+
+    async def begin_turn(
+        self, scope: Scope, id: str, claim: TurnClaim, draft: MessageDraft | None, *, tail_limit: int, now: datetime
+    ) -> TurnStarted | TurnBusy:
+        await self._engine.show_alive()
+        encoded = [] if draft is None else [[rows.draft_values(draft)]]
+        return await self._engine.write(
+            scope, partial(_begin_turn, id, claim, draft, encoded, tail_limit, to_micros(now))
+        )
+
+    async def end_turn(self, scope: Scope, id: str, turn_id: str, owner: str) -> None:
+        values = {"id": id, "turn_id": turn_id, "owner": owner}
+        await self._engine.write(scope, partial(_only, "turn_release", values))
+
+    async def extend_turn(self, scope: Scope, id: str, turn_id: str, owner: str, until: float) -> None:
+        values = {"id": id, "turn_id": turn_id, "owner": owner, "until": int(until * 1_000_000)}
+        await self._engine.write(scope, partial(_only, "turn_extend", values))
+
+    async def save_summary(
+        self, scope: Scope, id: str, summary: str, *, until_seq: int, turns: int, expected_seq: int, now: datetime
+    ) -> Conversation | None:
+        values = {
+            "id": id,
+            "summary": summary,
+            "until_seq": until_seq,
+            "turns": turns,
+            "expected_seq": expected_seq,
+        }
+        return await self._engine.write(scope, partial(_summarize, id, values, to_micros(now)))
+
+
+Encoded = list[list[dict[str, Any]]]
+
+
+def _create(values: dict[str, Any]) -> Operation[None]:
+    yield "conversation_create", values
+    data = {"namespace": values["namespace"]}
+    yield _event("conversation.created", values["id"], data, values["now"])
+
+
+def _get(id: str) -> Operation[Conversation | None]:
+    found = yield "conversation_get", {"id": id}
+    return rows.conversation(found[0]) if found else None
+
+
+def _list(name: str, values: dict[str, Any]) -> Operation[list[Conversation]]:
+    found = yield name, values
+    return [rows.conversation(row) for row in found]
+
+
+def _close(id: str, now: int) -> Operation[Conversation]:
+    closed = yield from _close_idle(id, now, FOREVER)
+    if closed is None:
+        closed = yield from _get(id)
+    if closed is None:
+        raise NotFoundError("conversation", id)
+    return closed
+
+
+def _close_idle(id: str, now: int, idle_since: int) -> Operation[Conversation | None]:
+    found = yield "conversation_close", {"id": id, "now": now, "idle_since": idle_since}
+    if not found:
+        return None
+    closed = rows.conversation(found[0])
+    data = {"namespace": closed.namespace, "last_seq": closed.last_seq, "turns": closed.turns}
+    yield _event("conversation.closed", id, data, now)
+    return closed
+
+
+def _stale(scope: Scope | None, after: str, idle_since: int, now: int) -> Operation[list[tuple[Scope, str]]]:
+    values = {
+        "tenant": None if scope is None else scope.tenant_id,
+        "app": None if scope is None else scope.app_id,
+        "user": None if scope is None else scope.user_id,
+        "idle_since": idle_since,
+        "after": after,
+        "now": now,
+        "limit": STALE_BATCH,
+    }
+    found = yield "platform_stale_conversations", values
+    return [(Scope(row[0], row[1], row[2]), row[3]) for row in found]
+
+
+def _append(
+    id: str, turns: Sequence[TurnDraft], encoded: Encoded, now: int, release: str | None
+) -> Operation[Appended]:
+    stored: list[StoredMessage] = []
+    reached = (0, 0)
+    for turn, values in zip(turns, encoded, strict=True):
+        known, turn = yield from _already_stored(id, turn)
+        fresh = len(turn.messages) - len(known)
+        if fresh:
+            advance = {
+                "id": id,
+                "count": fresh,
+                "turn_id": turn.turn_id,
+                "starts": int(turn.starts),
+                "joins": int(turn.joins),
+                "now": now,
+            }
+            advanced = yield "conversation_advance", advance
+            if not advanced:
+                yield from _refused(id)
+            last, turn_id, *reached = advanced[0]
+            seq = last - fresh
+        for draft, row in zip(turn.messages, values, strict=True):
+            if draft.idempotency_key in known:
+                stored.append(known[draft.idempotency_key])
+                continue
+            seq += 1
+            yield "message_insert", {**row, "conversation_id": id, "seq": seq, "turn_id": turn_id}
+            data = APPENDED % (draft.id, seq, draft.role, turn_id, draft.visibility)
+            yield "event_insert", {"type": "message.appended", "subject_id": id, "data": data, "now": now}
+            stored.append(rows.placed(draft, id, seq, turn_id))
+    if release is not None:
+        yield "turn_release", {"id": id, "turn_id": turns[-1].turn_id, "owner": release}
+    return Appended(tuple(stored), *reached)
+
+
+def _already_stored(id: str, turn: TurnDraft) -> Operation[tuple[dict[str | None, StoredMessage], TurnDraft]]:
+    """The messages whose idempotency key the conversation holds, and the turn, which is then theirs."""
+    known: dict[str | None, StoredMessage] = {}
+    keys = [draft.idempotency_key for draft in turn.messages if draft.idempotency_key is not None]
+    if keys:
+        yield from _locked(id)  # or two retries at once would both find nothing
+    for key in keys:
+        found = yield "message_by_key", {"conversation_id": id, "idempotency_key": key}
+        if found:
+            known[key] = rows.message(found[0])
+            turn = replace(turn, turn_id=known[key].turn_id, starts=False, joins=False)
+    return known, turn
+
+
+def _message(id: str) -> Operation[StoredMessage | None]:
+    found = yield "message_get", {"id": id}
+    return rows.message(found[0]) if found else None
+
+
+def _messages(id: str, values: dict[str, Any], from_start: bool) -> Operation[list[StoredMessage]]:
+    found = yield "messages_after" if from_start else "messages_before", values
+    if not found and not (yield "conversation_get", {"id": id}):
+        raise NotFoundError("conversation", id)
+    messages = [rows.message(row) for row in found]
+    return messages if from_start else messages[::-1]
+
+
+def _begin_turn(
+    id: str, claim: TurnClaim, draft: MessageDraft | None, encoded: Encoded, tail_limit: int, now: int
+) -> Operation[TurnStarted | TurnBusy]:
+    status, running, owner, until = yield from _locked(id)
+    if status != "open":
+        raise ConversationClosedError(id)
+    if owner is not None and owner != claim.evict and until > claim.now * 1_000_000:
+        return TurnBusy(running, owner)
+    turn_id, user_message, seq = claim.turn_id, None, FOREVER
+    if draft is not None:
+        turn = TurnDraft(claim.turn_id, [draft], starts=True)
+        appended = yield from _append(id, [turn], encoded, now, None)
+        [user_message] = appended.messages
+        turn_id, seq = user_message.turn_id, user_message.seq
+    history = yield from _tail(id, 0, seq + 1, tail_limit, newest=True)
+    later: tuple[StoredMessage, ...] = ()
+    if user_message is not None and draft is not None and user_message.id != draft.id:
+        later = yield from _tail(id, seq, FOREVER, RESUMED_LIMIT, newest=False)
+    if user_message is None and history:
+        turn_id = history[-1].turn_id
+    yield "turn_take", {"id": id, "turn_id": turn_id, "owner": claim.owner, "until": int(claim.until * 1_000_000)}
+    return TurnStarted(turn_id, user_message, history, later)
+
+
+def _tail(id: str, after: int, before: int, limit: int, *, newest: bool) -> Operation[tuple[StoredMessage, ...]]:
+    values = {"conversation_id": id, "after": after, "before": before, "limit": limit, "internal": 1, "hidden": 0}
+    found = yield "messages_before" if newest else "messages_after", values
+    return tuple([rows.message(row) for row in (reversed(found) if newest else found)])
+
+
+def _summarize(id: str, values: dict[str, Any], now: int) -> Operation[Conversation | None]:
+    found = yield "conversation_summarize", values
+    if not found:
+        return None
+    data = {"rolling_summary_until_seq": values["until_seq"]}
+    yield _event("conversation.summarized", id, data, now)
+    return rows.conversation(found[0])
+
+
+def _only(name: str, values: dict[str, Any]) -> Operation[None]:
+    yield name, values
+
+
+def _locked(id: str) -> Operation[Any]:
+    found = yield "conversation_lock", {"id": id}
+    if not found:
+        raise NotFoundError("conversation", id)
+    return found[0]
+
+
+def _refused(id: str) -> Operation[None]:
+    """Say why a conversation could not be written to."""
+    if not (yield "conversation_get", {"id": id}):
+        raise NotFoundError("conversation", id)
+    raise ConversationClosedError(id)
+
+
+def _event(type: str, subject_id: str, data: dict[str, Any], now: int) -> tuple[str, dict[str, Any]]:
+    return "event_insert", {"type": type, "subject_id": subject_id, "data": rows.to_json(data), "now": now}

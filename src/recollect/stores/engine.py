@@ -1,0 +1,53 @@
+"""Operations on a database, written once for every engine.
+
+An operation is a generator: it yields a statement's name and values, and is sent the rows. It knows no driver and does
+not wait, so the same code runs inside SQLite's writer thread and inside PostgreSQL's asynchronous transactions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+
+from recollect.types.scope import Scope
+
+T = TypeVar("T")
+Row = Sequence[Any]
+Operation = Generator[tuple[str, Mapping[str, Any]], list[Any], T]
+Make = Callable[[], Operation[T]]
+
+FOREVER = 2**62
+"""Larger than any seq, limit or moment that occurs."""
+
+
+class Engine(Protocol):
+    """Runs operations, each in a transaction of its own.
+
+    `scope` is bound to every statement (`:tenant_id`, `:app_id`, `:user_id`) and, where the database can, enforced by
+    it; None is work across users. `write` may run an operation again when the database asked for it, so it takes a
+    function that makes it. `changes` yields once at the start, and whenever any process may have committed events.
+    `show_alive` comes before anything is claimed for `owner`: from then on, `is_alive` in other processes sees it.
+    """
+
+    owner: str
+
+    async def open(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    async def read(self, scope: Scope | None, make: Make[T]) -> T: ...
+
+    async def write(self, scope: Scope | None, make: Make[T]) -> T: ...
+
+    def changes(self) -> AsyncIterator[None]: ...
+
+    async def show_alive(self) -> None: ...
+
+    async def is_alive(self, owner: str) -> bool | None: ...
+
+
+def bound(scope: Scope | None) -> dict[str, Any]:
+    """The scope as values to bind."""
+    if scope is None:
+        return {}
+    return {"tenant_id": scope.tenant_id, "app_id": scope.app_id, "user_id": scope.user_id}

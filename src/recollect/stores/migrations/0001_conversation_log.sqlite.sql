@@ -1,0 +1,65 @@
+CREATE TABLE conversations (
+    tenant_id TEXT NOT NULL,
+    app_id TEXT NOT NULL,
+    user_id TEXT NOT NULL,
+    id TEXT NOT NULL,
+    namespace TEXT NOT NULL,
+    title TEXT,
+    session_id TEXT,
+    metadata TEXT NOT NULL,
+    status TEXT NOT NULL CHECK (status IN ('open', 'closed')),
+    created_at INTEGER NOT NULL,
+    updated_at INTEGER NOT NULL,
+    closed_at INTEGER,
+    last_seq INTEGER NOT NULL DEFAULT 0,
+    turns INTEGER NOT NULL DEFAULT 0,
+    turn_id TEXT,
+    rolling_summary TEXT,
+    rolling_summary_until_seq INTEGER NOT NULL DEFAULT 0,
+    summarized_turns INTEGER NOT NULL DEFAULT 0,
+    running_turn TEXT,
+    running_owner TEXT,
+    running_until INTEGER,
+    PRIMARY KEY (tenant_id, app_id, user_id, id)
+) WITHOUT ROWID;
+
+CREATE INDEX conversations_of_namespace ON conversations (tenant_id, app_id, user_id, namespace, id);
+CREATE INDEX conversations_open ON conversations (id) WHERE status = 'open';
+
+CREATE TABLE messages (
+    conversation_id TEXT NOT NULL,
+    seq INTEGER NOT NULL,
+    id TEXT NOT NULL,
+    tenant_id TEXT NOT NULL,
+    app_id TEXT NOT NULL,
+    user_id TEXT NOT NULL,
+    turn_id TEXT NOT NULL,
+    role TEXT NOT NULL,
+    visibility TEXT NOT NULL CHECK (visibility IN ('user', 'internal', 'hidden')),
+    content TEXT NOT NULL,
+    meta TEXT,
+    stop_reason TEXT,
+    model TEXT,
+    provider TEXT,
+    usage TEXT,
+    trace_id TEXT,
+    idempotency_key TEXT,
+    created_at INTEGER NOT NULL,
+    PRIMARY KEY (conversation_id, seq),
+    FOREIGN KEY (tenant_id, app_id, user_id, conversation_id) REFERENCES conversations (tenant_id, app_id, user_id, id)
+) WITHOUT ROWID;
+
+CREATE UNIQUE INDEX messages_by_id ON messages (id);
+CREATE UNIQUE INDEX messages_by_key ON messages (conversation_id, idempotency_key) WHERE idempotency_key IS NOT NULL;
+
+-- AUTOINCREMENT: a position is never given twice, also after the newest events were erased, so no cursor skips one.
+CREATE TABLE events (
+    position INTEGER PRIMARY KEY AUTOINCREMENT,
+    tenant_id TEXT NOT NULL,
+    app_id TEXT NOT NULL,
+    user_id TEXT NOT NULL,
+    type TEXT NOT NULL,
+    subject_id TEXT NOT NULL,
+    data TEXT NOT NULL,
+    created_at INTEGER NOT NULL
+);

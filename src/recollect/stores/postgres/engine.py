@@ -1,0 +1,268 @@
+"""The PostgreSQL engine: a pool of connections, each transaction under the role and scope it is for."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import asyncpg
+
+from recollect.errors import StoreBusyError, StoreClosedError, StoreUnavailableError
+from recollect.stores.catalogue import Statement, statements
+from recollect.stores.engine import Make, Operation, T, bound
+from recollect.stores.postgres.failures import FAILURES, is_lost, may_try_again, store_error
+from recollect.stores.postgres.migrate import migrate, take_role
+from recollect.stores.postgres.quoting import literal
+from recollect.stores.postgres.session import CHANNEL, OWNER_LOCK, Session
+from recollect.stores.waking import Bell
+from recollect.types.scope import Scope
+
+ATTEMPTS = 4
+ANNOUNCE_SECONDS = 0.02
+POLL_SECONDS = 2.0
+"""How often to look for changes whose announcement was lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresOptions:
+    """How to reach the database: `dsn` as libpq writes it, the tables in a `schema` of their own."""
+
+    dsn: str
+    place: str
+    schema: str = "recollect"
+    pool_size: int = 10
+    connect_timeout: float = 10.0
+    acquire_timeout: float = 30.0
+    command_timeout: float = 60.0
+    statement_cache_size: int = 100
+
+
+class PostgresEngine:
+    """Runs operations on PostgreSQL."""
+
+    def __init__(self, options: PostgresOptions) -> None:
+        self._options = options
+        self._key = secrets.randbits(31)
+        self.owner = f"pg|{self._key}"
+        self._statements: dict[str, Statement] = {}
+        self._pool: asyncpg.Pool | None = None
+        self._bell = Bell()
+        self._session: Session | None = None
+        self._announcing: asyncio.Task[None] | None = None
+        self._news = False
+        self._polling: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        if self._pool is not None:
+            return
+        options = self._options
+        self._statements = dict(statements("postgres"))
+        try:
+            connection = await self._connect()
+            try:
+                await migrate(connection, options.schema, options.place)
+            finally:
+                await connection.close()
+            self._pool = await asyncpg.create_pool(
+                options.dsn,
+                min_size=0,
+                max_size=options.pool_size,
+                init=self._prepare,
+                reset=_keep_as_it_is,
+                **self._settings(),
+            )
+        except FAILURES as error:
+            raise store_error(error, options.place) from error
+        self._bell = Bell()
+        self._session = Session(self._connect_as_role, self._key, self._bell.ring)
+
+    async def close(self) -> None:
+        pool, self._pool = self._pool, None
+        if pool is None:
+            return
+        self._bell.close()
+        for task in (self._announcing, self._polling):
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+        if self._session is not None:
+            await self._session.close()
+        try:
+            async with asyncio.timeout(self._options.connect_timeout):
+                await pool.close()
+        except FAILURES:
+            pool.terminate()
+
+    async def read(self, scope: Scope | None, make: Make[T]) -> T:
+        return await self._attempts(scope, make, writes=False)
+
+    async def write(self, scope: Scope | None, make: Make[T]) -> T:
+        result = await self._attempts(scope, make, writes=True)
+        self._announce()
+        return result
+
+    async def changes(self) -> AsyncIterator[None]:
+        if self._session is None or self._pool is None:
+            raise self._closed()
+        await self._session.ensure()
+        if self._polling is None or self._polling.done():
+            self._polling = asyncio.create_task(self._poll())
+        rings = self._bell.rings()
+        try:
+            async for ring in rings:
+                yield ring
+        finally:
+            await rings.aclose()  # type: ignore[attr-defined]
+
+    async def show_alive(self) -> None:
+        if self._session is None:
+            raise self._closed()
+        await self._session.ensure()
+
+    async def is_alive(self, owner: str) -> bool | None:
+        """An owner holds the lock of its key for as long as its session lasts."""
+        kind, _, key = owner.partition("|")
+        if kind != "pg" or not key.isdigit():
+            return None
+        if owner == self.owner:
+            return True
+        async with self._connection() as connection, connection.transaction():
+            question = f"SELECT pg_try_advisory_xact_lock(hashtext('{OWNER_LOCK}'), {int(key)})"
+            free: bool = await connection.fetchval(question)
+        return not free
+
+    async def _attempts(self, scope: Scope | None, make: Make[T], *, writes: bool) -> T:
+        """Run an operation, again on another connection when the first broke before anything could be kept."""
+        begin = _begin(scope, writes=writes)
+        values = bound(scope)
+        attempt = 0
+        while True:
+            attempt += 1
+            committing = False
+            try:
+                async with self._connection() as connection:
+                    await connection.execute(begin)
+                    try:
+                        result = await self._run(connection, values, make())
+                        committing = writes
+                        await connection.execute("COMMIT")
+                        return result
+                    except BaseException:
+                        await _undo(connection)
+                        raise
+            except FAILURES as error:
+                again = may_try_again(error) or (is_lost(error) and not committing)
+                if again and attempt < ATTEMPTS:
+                    await asyncio.sleep(0.01 * attempt * attempt)
+                    continue
+                raise store_error(error, self._options.place, in_doubt=committing and is_lost(error)) from error
+
+    async def _run(self, connection: Any, values: dict[str, Any], operation: Operation[T]) -> T:
+        known = self._statements
+        try:
+            name, given = next(operation)
+            while True:
+                statement = known[name]
+                given = {**values, **given}
+                rows = await connection.fetch(statement.sql, *[given[key] for key in statement.parameters])
+                name, given = operation.send(rows)
+        except StopIteration as done:
+            result: T = done.value
+            return result
+
+    @asynccontextmanager
+    async def _connection(self) -> AsyncIterator[Any]:
+        pool = self._pool
+        if pool is None:
+            raise self._closed()
+        try:
+            connection = await pool.acquire(timeout=self._options.acquire_timeout)
+        except TimeoutError as error:
+            if pool.get_size() < self._options.pool_size:
+                raise  # it was the server that did not answer
+            raise StoreBusyError(
+                f"No connection to {self._options.place} became free within {self._options.acquire_timeout:g} seconds:"
+                " raise pool_size, or do less at once."
+            ) from error
+        try:
+            yield connection
+        finally:
+            await pool.release(connection)
+
+    async def _connect(self) -> asyncpg.Connection:
+        connection: asyncpg.Connection = await asyncpg.connect(self._options.dsn, **self._settings())
+        return connection
+
+    async def _connect_as_role(self) -> asyncpg.Connection:
+        connection = await self._connect()
+        await self._prepare(connection)
+        return connection
+
+    async def _prepare(self, connection: asyncpg.Connection) -> None:
+        await take_role(connection, self._options.place)
+
+    def _settings(self) -> dict[str, Any]:
+        options = self._options
+        return {
+            "timeout": options.connect_timeout,
+            "command_timeout": options.command_timeout,
+            "statement_cache_size": options.statement_cache_size,
+            "server_settings": {"search_path": options.schema, "application_name": "recollect"},
+        }
+
+    def _announce(self) -> None:
+        """Tell this process at once, and others soon: one notification serves all changes since the last."""
+        self._bell.ring()
+        self._news = True
+        if self._announcing is None or self._announcing.done():
+            self._announcing = asyncio.create_task(self._notify())
+
+    async def _notify(self) -> None:
+        # Not in the change's own transaction: PostgreSQL commits those with a notification one after the other.
+        while self._news and self._pool is not None:
+            self._news = False
+            try:
+                async with self._connection() as connection:
+                    await connection.execute(f"NOTIFY {CHANNEL}")
+            except (*FAILURES, StoreBusyError, StoreClosedError, StoreUnavailableError):
+                return  # whoever listens looks from time to time as well
+            await asyncio.sleep(ANNOUNCE_SECONDS)
+
+    async def _poll(self) -> None:
+        while self._bell.has_listeners or self._pool is not None:
+            await asyncio.sleep(POLL_SECONDS)
+            self._bell.ring()
+
+    def _closed(self) -> StoreClosedError:
+        return StoreClosedError(
+            f"{self._options.place} is not open: use `async with Recollect(...)`, and the handles inside the block."
+        )
+
+
+def _begin(scope: Scope | None, *, writes: bool) -> str:
+    """Open a transaction that may touch only the scope's rows, in one round trip."""
+    begin = "BEGIN" if writes else "BEGIN READ ONLY"
+    if scope is None:
+        return f"{begin}; SET LOCAL recollect.platform = 'on'"
+    return (
+        f"{begin}; SET LOCAL recollect.tenant_id = {literal(scope.tenant_id)};"
+        f" SET LOCAL recollect.app_id = {literal(scope.app_id)}; SET LOCAL recollect.user_id = {literal(scope.user_id)}"
+    )
+
+
+async def _undo(connection: Any) -> None:
+    """Leave the connection clean for whoever gets it next, or close it."""
+    if connection.is_closed():
+        return
+    try:
+        await asyncio.shield(connection.execute("ROLLBACK"))
+    except BaseException:  # noqa: BLE001
+        connection.terminate()  # a connection in an unknown state must not be used again
+
+
+async def _keep_as_it_is(connection: Any) -> None:
+    """Nothing outlives our transactions, so a connection needs no cleaning between them."""

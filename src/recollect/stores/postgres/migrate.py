@@ -1,0 +1,81 @@
+"""The schema on PostgreSQL, and the role that reads and writes it without owning it."""
+
+from __future__ import annotations
+
+import time
+
+import asyncpg
+
+from recollect.errors import SchemaVersionError, StoreUnavailableError
+from recollect.stores.catalogue import migrations
+from recollect.stores.migrating import newer_schema
+from recollect.stores.postgres.quoting import identifier
+
+ROLE = "recollect_app"
+"""Statements run as this role. It owns nothing, so row-level security holds for it."""
+
+
+async def migrate(connection: asyncpg.Connection, schema: str, place: str) -> None:
+    """Bring the schema to this release's version, one process at a time."""
+    steps = migrations("postgres")
+    if await _version(connection, schema) == steps[-1].version:
+        return
+    async with connection.transaction():
+        await connection.execute("SELECT pg_advisory_xact_lock(hashtext('recollect.migrations'), hashtext($1))", schema)
+        present = await _version(connection, schema)  # another process may have been faster
+        if present > steps[-1].version:
+            raise newer_schema(place, present, steps[-1].version)
+        try:
+            await _prepare(connection, schema)
+            for step in steps:
+                if step.version > present:
+                    await connection.execute(step.sql)
+                    await connection.execute(
+                        "INSERT INTO recollect_migrations (version, name, applied_at) VALUES ($1, $2, $3)",
+                        step.version,
+                        step.name,
+                        int(time.time() * 1_000_000),
+                    )
+            await _grant(connection, schema)
+        except asyncpg.InsufficientPrivilegeError as error:
+            raise SchemaVersionError(
+                f"{place} has schema version {present}, this release needs {steps[-1].version}, and the database user"
+                f" may not change it: {error}. Open it once as a user who may create schemas and roles."
+            ) from error
+
+
+async def _version(connection: asyncpg.Connection, schema: str) -> int:
+    if await connection.fetchval("SELECT to_regclass($1)", f"{identifier(schema)}.recollect_migrations") is None:
+        return 0
+    return int(await connection.fetchval("SELECT COALESCE(MAX(version), 0) FROM recollect_migrations"))
+
+
+async def _prepare(connection: asyncpg.Connection, schema: str) -> None:
+    await connection.execute(f"CREATE SCHEMA IF NOT EXISTS {identifier(schema)}")
+    await connection.execute(
+        "CREATE TABLE IF NOT EXISTS recollect_migrations"
+        " (version BIGINT PRIMARY KEY, name TEXT NOT NULL, applied_at BIGINT NOT NULL)"
+    )
+    await connection.execute("SELECT pg_advisory_xact_lock(hashtext('recollect.roles'))")  # roles are server-wide
+    if not await connection.fetchval("SELECT 1 FROM pg_roles WHERE rolname = $1", ROLE):
+        await connection.execute(f"CREATE ROLE {ROLE} NOLOGIN NOSUPERUSER NOBYPASSRLS")
+    await connection.execute(f"GRANT {ROLE} TO CURRENT_USER")
+
+
+async def _grant(connection: asyncpg.Connection, schema: str) -> None:
+    name = identifier(schema)
+    await connection.execute(f"GRANT USAGE ON SCHEMA {name} TO {ROLE}")
+    await connection.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {name} TO {ROLE}")
+    await connection.execute(f"REVOKE INSERT, UPDATE, DELETE ON recollect_migrations FROM {ROLE}")
+    await connection.execute(f"GRANT USAGE ON ALL SEQUENCES IN SCHEMA {name} TO {ROLE}")
+
+
+async def take_role(connection: asyncpg.Connection, place: str) -> None:
+    """Become the role for the rest of the connection."""
+    try:
+        await connection.execute(f"SET ROLE {ROLE}")
+    except asyncpg.PostgresError as error:
+        raise StoreUnavailableError(
+            f"{place}: the database user cannot act as the role {ROLE}: {error}."
+            f" An administrator can grant it: GRANT {ROLE} TO that_user."
+        ) from error

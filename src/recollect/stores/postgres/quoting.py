@@ -1,0 +1,22 @@
+"""Names and texts inside SQL, where a bound value is not possible."""
+
+from __future__ import annotations
+
+
+def identifier(name: str) -> str:
+    """A name in double quotes.
+
+    >>> identifier('my "own" schema')
+    '"my ""own"" schema"'
+    """
+    return '"' + name.replace('"', '""') + '"'
+
+
+def literal(text: str) -> str:
+    """A text in single quotes; with a backslash, in the form whose escapes do not depend on settings.
+
+    >>> literal("O'Hara")
+    "'O''Hara'"
+    """
+    quoted = "'" + text.replace("'", "''") + "'"
+    return quoted if "\\" not in text else " E" + quoted.replace("\\", "\\\\")

@@ -1,0 +1,123 @@
+"""Rows to values and back. Columns come in the order the SQL files list them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from recollect.types.blocks import ContentBlock, TextBlock, as_blocks
+from recollect.types.conversations import Conversation, Event, MessageDraft, StoredMessage
+from recollect.types.replies import ChatUsage
+from recollect.types.scope import Scope
+from recollect.types.times import from_micros, to_micros
+
+_encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=dict)
+_ascii_encoder = json.JSONEncoder(separators=(",", ":"), default=dict)
+
+
+def to_json(value: Any) -> str:
+    """JSON text that any database can hold: a lone surrogate, which UTF-8 cannot, is escaped."""
+    text = _encoder.encode(value)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return _ascii_encoder.encode(value)
+    return text
+
+
+def conversation(row: Sequence[Any]) -> Conversation:
+    """A row of `conversations`."""
+    return Conversation(
+        id=row[0],
+        scope=Scope(row[1], row[2], row[3]),
+        namespace=row[4],
+        status=row[5],
+        created_at=from_micros(row[6]),
+        updated_at=from_micros(row[7]),
+        title=row[8],
+        session_id=row[9],
+        metadata=json.loads(row[10]),
+        closed_at=None if row[11] is None else from_micros(row[11]),
+        last_seq=row[12],
+        turns=row[13],
+        rolling_summary=row[14],
+        rolling_summary_until_seq=row[15],
+        summarized_turns=row[16],
+    )
+
+
+def message(row: Sequence[Any]) -> StoredMessage:
+    """A row of `messages`."""
+    return StoredMessage(
+        id=row[0],
+        conversation_id=row[1],
+        seq=row[2],
+        turn_id=row[3],
+        role=row[4],
+        content=as_blocks(json.loads(row[5])),
+        created_at=from_micros(row[6]),
+        visibility=row[7],
+        stop_reason=row[8],
+        model=row[9],
+        provider=row[10],
+        usage=None if row[11] is None else ChatUsage(**json.loads(row[11])),
+        trace_id=row[12],
+        idempotency_key=row[13],
+        meta=None if row[14] is None else json.loads(row[14]),
+    )
+
+
+def event(row: Sequence[Any]) -> Event:
+    """A row of `events`."""
+    return Event(row[0], row[1], Scope(row[2], row[3], row[4]), row[5], json.loads(row[6]), from_micros(row[7]))
+
+
+def draft_values(draft: MessageDraft) -> dict[str, Any]:
+    """The values a draft binds."""
+    return {
+        "id": draft.id,
+        "role": draft.role,
+        "visibility": draft.visibility,
+        "content": to_json([_plain(block) for block in draft.content]),
+        "meta": None if draft.meta is None else to_json(draft.meta),
+        "stop_reason": draft.stop_reason,
+        "model": draft.model,
+        "provider": draft.provider,
+        "usage": None if draft.usage is None else to_json(_usage(draft.usage)),
+        "trace_id": draft.trace_id,
+        "idempotency_key": draft.idempotency_key,
+        "created_at": to_micros(draft.created_at),
+    }
+
+
+def _plain(block: ContentBlock) -> Mapping[str, Any]:
+    if type(block) is TextBlock and block.meta is None:  # nearly all of them
+        return {"type": "text", "text": block.text}
+    return dict(block)
+
+
+def _usage(usage: ChatUsage) -> dict[str, Any]:
+    values = ((name, getattr(usage, name)) for name in ChatUsage.__dataclass_fields__)
+    return {name: value for name, value in values if value is not None}
+
+
+def placed(draft: MessageDraft, conversation_id: str, seq: int, turn_id: str) -> StoredMessage:
+    """A draft that has found its place."""
+    return StoredMessage(
+        id=draft.id,
+        conversation_id=conversation_id,
+        seq=seq,
+        turn_id=turn_id,
+        role=draft.role,
+        content=draft.content,
+        created_at=draft.created_at,
+        visibility=draft.visibility,
+        stop_reason=draft.stop_reason,
+        model=draft.model,
+        provider=draft.provider,
+        usage=draft.usage,
+        trace_id=draft.trace_id,
+        idempotency_key=draft.idempotency_key,
+        meta=draft.meta,
+    )

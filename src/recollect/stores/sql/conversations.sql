@@ -1,0 +1,83 @@
+-- Every statement here filters on the whole scope; what works across users is in platform.sql.
+-- Values are bound by name. CAST tells PostgreSQL the type of a value that may be NULL.
+
+-- name: conversation_create!
+INSERT INTO conversations
+    (tenant_id, app_id, user_id, id, namespace, title, session_id, metadata, status, created_at, updated_at)
+VALUES
+    (:tenant_id, :app_id, :user_id, :id, :namespace, :title, :session_id, :metadata, 'open', :now, :now);
+
+-- name: conversation_get^
+SELECT
+    id, tenant_id, app_id, user_id, namespace, status, created_at, updated_at, title, session_id, metadata, closed_at,
+    last_seq, turns, rolling_summary, rolling_summary_until_seq, summarized_turns
+FROM conversations
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id;
+
+-- name: conversation_list
+SELECT
+    id, tenant_id, app_id, user_id, namespace, status, created_at, updated_at, title, session_id, metadata, closed_at,
+    last_seq, turns, rolling_summary, rolling_summary_until_seq, summarized_turns
+FROM conversations
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id
+    AND (CAST(:status AS TEXT) IS NULL OR status = :status)
+    AND (CAST(:before AS TEXT) IS NULL OR id < :before)
+ORDER BY id DESC
+LIMIT CAST(:limit AS BIGINT);
+
+-- name: conversation_list_in_namespace
+SELECT
+    id, tenant_id, app_id, user_id, namespace, status, created_at, updated_at, title, session_id, metadata, closed_at,
+    last_seq, turns, rolling_summary, rolling_summary_until_seq, summarized_turns
+FROM conversations
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND namespace = :namespace
+    AND (CAST(:status AS TEXT) IS NULL OR status = :status)
+    AND (CAST(:before AS TEXT) IS NULL OR id < :before)
+ORDER BY id DESC
+LIMIT CAST(:limit AS BIGINT);
+
+-- name: conversation_close^
+UPDATE conversations
+SET status = 'closed', closed_at = :now, updated_at = :now
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id
+    AND status = 'open' AND updated_at < :idle_since
+RETURNING
+    id, tenant_id, app_id, user_id, namespace, status, created_at, updated_at, title, session_id, metadata, closed_at,
+    last_seq, turns, rolling_summary, rolling_summary_until_seq, summarized_turns;
+
+-- name: conversation_advance^
+-- Takes the next places in the log; the row stays locked until the messages are in.
+UPDATE conversations
+SET
+    last_seq = last_seq + :count,
+    turns = turns + CASE WHEN turn_id IS NULL THEN 1 ELSE CAST(:starts AS BIGINT) END,
+    turn_id = CASE WHEN CAST(:joins AS BIGINT) = 1 THEN COALESCE(turn_id, :turn_id) ELSE :turn_id END,
+    updated_at = :now
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id AND status = 'open'
+RETURNING last_seq, turn_id, turns, summarized_turns;
+
+-- name: conversation_summarize^
+UPDATE conversations
+SET rolling_summary = :summary, rolling_summary_until_seq = :until_seq, summarized_turns = :turns
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id
+    AND rolling_summary_until_seq = :expected_seq
+RETURNING
+    id, tenant_id, app_id, user_id, namespace, status, created_at, updated_at, title, session_id, metadata, closed_at,
+    last_seq, turns, rolling_summary, rolling_summary_until_seq, summarized_turns;
+
+-- name: turn_take!
+UPDATE conversations
+SET running_turn = :turn_id, running_owner = :owner, running_until = :until
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id;
+
+-- name: turn_release!
+UPDATE conversations
+SET running_turn = NULL, running_owner = NULL, running_until = NULL
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id
+    AND running_turn = :turn_id AND running_owner = :owner;
+
+-- name: turn_extend!
+UPDATE conversations
+SET running_until = :until
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id
+    AND running_turn = :turn_id AND running_owner = :owner;

@@ -1,0 +1,53 @@
+-- name: message_insert!
+INSERT INTO messages
+    (tenant_id, app_id, user_id, conversation_id, seq, id, turn_id, role, visibility, content, meta, stop_reason,
+    model, provider, usage, trace_id, idempotency_key, created_at)
+VALUES
+    (:tenant_id, :app_id, :user_id, :conversation_id, :seq, :id, :turn_id, :role, :visibility, :content, :meta,
+    :stop_reason, :model, :provider, :usage, :trace_id, :idempotency_key, :created_at);
+
+-- name: message_get^
+SELECT
+    id, conversation_id, seq, turn_id, role, content, created_at, visibility, stop_reason, model, provider, usage,
+    trace_id, idempotency_key, meta
+FROM messages
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id;
+
+-- name: message_by_key^
+SELECT
+    id, conversation_id, seq, turn_id, role, content, created_at, visibility, stop_reason, model, provider, usage,
+    trace_id, idempotency_key, meta
+FROM messages
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id
+    AND conversation_id = :conversation_id AND idempotency_key = :idempotency_key;
+
+-- name: messages_before
+-- The newest first: the tail of the log, or what comes before a place in it.
+SELECT
+    id, conversation_id, seq, turn_id, role, content, created_at, visibility, stop_reason, model, provider, usage,
+    trace_id, idempotency_key, meta
+FROM messages
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id
+    AND conversation_id = :conversation_id AND seq > :after AND seq < :before
+    AND (visibility = 'user'
+        OR (visibility = 'internal' AND CAST(:internal AS BIGINT) = 1)
+        OR (visibility = 'hidden' AND CAST(:hidden AS BIGINT) = 1))
+ORDER BY seq DESC
+LIMIT CAST(:limit AS BIGINT);
+
+-- name: messages_after
+SELECT
+    id, conversation_id, seq, turn_id, role, content, created_at, visibility, stop_reason, model, provider, usage,
+    trace_id, idempotency_key, meta
+FROM messages
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id
+    AND conversation_id = :conversation_id AND seq > :after AND seq < :before
+    AND (visibility = 'user'
+        OR (visibility = 'internal' AND CAST(:internal AS BIGINT) = 1)
+        OR (visibility = 'hidden' AND CAST(:hidden AS BIGINT) = 1))
+ORDER BY seq
+LIMIT CAST(:limit AS BIGINT);
+
+-- name: event_insert!
+INSERT INTO events (tenant_id, app_id, user_id, type, subject_id, data, created_at)
+VALUES (:tenant_id, :app_id, :user_id, :type, :subject_id, :data, :now);

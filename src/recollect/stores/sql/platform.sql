@@ -1,0 +1,25 @@
+-- Work across users, for schedulers and the event feed. Nothing here is reachable through a user's handle.
+
+-- name: platform_events_read
+SELECT position, type, tenant_id, app_id, user_id, subject_id, data, created_at
+FROM events
+WHERE position > :after
+    AND (CAST(:tenant AS TEXT) IS NULL OR tenant_id = :tenant)
+    AND (CAST(:app AS TEXT) IS NULL OR app_id = :app)
+    AND (CAST(:user AS TEXT) IS NULL OR user_id = :user)
+ORDER BY position
+LIMIT CAST(:limit AS BIGINT);
+
+-- name: platform_events_latest^
+SELECT COALESCE(MAX(position), 0) FROM events;
+
+-- name: platform_stale_conversations
+SELECT tenant_id, app_id, user_id, id
+FROM conversations
+WHERE status = 'open' AND updated_at < :idle_since AND id > :after
+    AND (running_until IS NULL OR running_until < :now)
+    AND (CAST(:tenant AS TEXT) IS NULL OR tenant_id = :tenant)
+    AND (CAST(:app AS TEXT) IS NULL OR app_id = :app)
+    AND (CAST(:user AS TEXT) IS NULL OR user_id = :user)
+ORDER BY id
+LIMIT CAST(:limit AS BIGINT);

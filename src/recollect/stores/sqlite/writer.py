@@ -1,0 +1,189 @@
+"""The one thread that writes: whatever has queued up is committed together.
+
+SQLite takes one writer at a time, and a commit costs far more than the statements in it. So operations queue up while
+the thread is busy, and the next transaction takes them all. One that fails leaves no trace and does not disturb the
+others: most fail before they have changed anything, and if one had, the group is undone and run again with a savepoint
+around each. Without savepoints the usual group is a fifth faster. A caller hears of success only after the commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+from recollect.errors import StoreClosedError
+from recollect.stores.engine import Make, T
+from recollect.stores.sqlite.connection import SqliteOptions, run
+from recollect.stores.sqlite.failures import store_error
+
+GROUP = 256
+"""The most operations in one transaction: each waits for all of them."""
+
+
+class _Entangled(Exception):
+    """An operation failed after it had changed something, in one transaction with others."""
+
+
+class _Job:
+    """An operation in the queue, and who waits for it."""
+
+    __slots__ = ("error", "future", "loop", "make", "result", "values")
+
+    def __init__(self, make: Make[Any], values: dict[str, Any], future: Any, loop: Any) -> None:
+        self.make = make
+        self.values = values
+        self.future = future
+        self.loop = loop
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+
+class Writer:
+    """Runs operations on one connection, in groups, on a thread of its own."""
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        options: SqliteOptions,
+        sql: dict[str, str],
+        committed: Callable[[], None],
+    ) -> None:
+        self._connection = connection
+        self._options = options
+        self._sql = sql
+        self._committed = committed
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._closing = threading.Lock()
+        self._closed = False
+        self._thread = threading.Thread(target=self._work, name="recollect-writer", daemon=True)
+        self._thread.start()
+
+    def submit(self, make: Make[T], values: dict[str, Any]) -> asyncio.Future[T]:
+        """Queue an operation; the future is done once it is committed. Cancelled before its turn, it is not run."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        with self._closing:
+            if self._closed:
+                raise StoreClosedError(f"{self._options.path} has been closed.")
+            self._jobs.put(_Job(make, values, future, loop))
+        return future
+
+    def close(self) -> Future[None]:
+        """Finish what is queued, then end the thread and close the connection."""
+        done: Future[None] = Future()
+        with self._closing:
+            if not self._closed:
+                self._closed = True
+                self._jobs.put(None)
+
+        def wait() -> None:
+            self._thread.join()
+            done.set_result(None)
+
+        threading.Thread(target=wait, name="recollect-closer", daemon=True).start()
+        return done
+
+    def _work(self) -> None:
+        try:
+            while True:
+                jobs = self._next()
+                if not jobs:
+                    return
+                self._run(jobs)
+                self._deliver(jobs)
+        finally:
+            self._connection.close()
+
+    def _next(self) -> list[_Job]:
+        """All that has queued up; empty when it is time to end."""
+        job = self._jobs.get()
+        jobs: list[_Job] = []
+        while job is not None:
+            if not job.future.cancelled():
+                jobs.append(job)
+            if len(jobs) >= GROUP:
+                return jobs
+            try:
+                job = self._jobs.get_nowait()
+            except queue.Empty:
+                if jobs:
+                    return jobs
+                job = self._jobs.get()
+        if jobs:
+            self._jobs.put(None)  # come back to it
+        return jobs
+
+    def _run(self, jobs: list[_Job]) -> None:
+        try:
+            try:
+                self._run_group(jobs, self._run_bare)
+            except _Entangled:
+                self._undo()
+                self._run_group(jobs, self._run_in_savepoint)
+        except BaseException as error:  # noqa: BLE001
+            # Nothing of the group was kept, so everyone in it must hear of it, whatever it was.
+            for job in jobs:
+                job.error = job.error or self._named(error)
+            self._undo()
+        else:
+            self._committed()
+
+    def _run_group(self, jobs: list[_Job], run_one: Callable[[_Job], None]) -> None:
+        self._connection.execute("BEGIN IMMEDIATE")
+        for job in jobs:
+            job.error = None
+            run_one(job)
+        self._connection.execute("COMMIT")
+
+    def _run_bare(self, job: _Job) -> None:
+        before = self._connection.total_changes
+        try:
+            job.result = run(self._connection, self._sql, job.values, job.make())
+        except BaseException as error:
+            job.error = self._named(error)
+            if self._connection.total_changes != before or not self._connection.in_transaction:
+                raise _Entangled from error
+
+    def _run_in_savepoint(self, job: _Job) -> None:
+        execute = self._connection.execute
+        execute("SAVEPOINT operation")
+        try:
+            job.result = run(self._connection, self._sql, job.values, job.make())
+        except BaseException as error:
+            job.error = self._named(error)
+            if not self._connection.in_transaction:
+                raise  # SQLite has undone everything, not only this operation
+            execute("ROLLBACK TO operation")
+        execute("RELEASE operation")
+
+    def _named(self, error: BaseException) -> BaseException:
+        return store_error(error, self._options.path) if isinstance(error, sqlite3.Error) else error
+
+    def _undo(self) -> None:
+        if self._connection.in_transaction:
+            with contextlib.suppress(sqlite3.Error):
+                self._connection.execute("ROLLBACK")
+
+    def _deliver(self, jobs: list[_Job]) -> None:
+        by_loop: dict[asyncio.AbstractEventLoop, list[_Job]] = {}
+        for job in jobs:
+            by_loop.setdefault(job.loop, []).append(job)
+        for loop, done in by_loop.items():
+            with contextlib.suppress(RuntimeError):  # that loop is closed, and with it everyone who waited
+                loop.call_soon_threadsafe(_settle, done)
+
+
+def _settle(jobs: list[_Job]) -> None:
+    for job in jobs:
+        if job.future.done():
+            continue  # cancelled meanwhile
+        if job.error is not None:
+            job.future.set_exception(job.error)
+        else:
+            job.future.set_result(job.result)

@@ -1,0 +1,50 @@
+"""Telling those who wait that something has changed, across threads and event loops."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+
+
+class Bell:
+    """Rings for everyone who waits. Ringing is cheap when nobody does, and safe from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: dict[asyncio.Event, asyncio.AbstractEventLoop] = {}
+        self._closed = False
+
+    @property
+    def has_listeners(self) -> bool:
+        """Whether anyone waits."""
+        return bool(self._waiting)
+
+    def ring(self) -> None:
+        """Wake everyone up."""
+        if not self._waiting:
+            return
+        with self._lock:
+            waiting = list(self._waiting.items())
+        for event, loop in waiting:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(event.set)
+
+    def close(self) -> None:
+        """Let everyone go."""
+        self._closed = True
+        self.ring()
+
+    async def rings(self) -> AsyncIterator[None]:
+        """Yields once at the start, then after every ring; several at once count as one. Ends when it is closed."""
+        event = asyncio.Event()
+        with self._lock:
+            self._waiting[event] = asyncio.get_running_loop()
+        try:
+            while not self._closed:
+                yield
+                await event.wait()
+                event.clear()
+        finally:
+            with self._lock:
+                del self._waiting[event]

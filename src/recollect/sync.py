@@ -1,0 +1,123 @@
+"""The synchronous face: the same objects, and every call waits for its result.
+
+One event loop runs in a thread of its own. Calls may come from any number of threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from typing import Any
+
+_HANDLES = ("recollect.app", "recollect.background", "recollect.conversations.log", "recollect.stores.feed")
+
+
+class SyncRecollect:
+    """What `with Recollect(...) as rc:` gives: `rc.user("maya").conversations.create("chat")` returns the conversation.
+
+    >>> from recollect import Recollect
+    >>> with Recollect(":memory:") as rc:
+    ...     talk = rc.user("maya").conversations.create("chat", title="Hello")
+    >>> talk.title
+    'Hello'
+    """
+
+    def __init__(self, opened: Any) -> None:
+        self._portal = _Portal()
+        try:
+            self._portal.call(opened.open())
+        except BaseException:
+            self._portal.close()
+            raise
+        self._handle = _Handle(opened, self._portal)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._handle, name)
+
+    def close(self) -> None:
+        """Close it, and end the thread."""
+        try:
+            self._handle.close()
+        finally:
+            self._portal.close()
+
+
+class _Portal:
+    """An event loop in a thread."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="recollect-sync", daemon=True)
+        self._thread.start()
+
+    def call(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """Run it over there, and wait; interrupting the wait cancels it."""
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def iterate(self, items: AsyncIterator[Any]) -> Iterator[Any]:
+        """An asynchronous iterator as a plain one."""
+        end = object()
+
+        async def following() -> Any:
+            return await anext(items, end)
+
+        async def ended() -> None:
+            await items.aclose()  # type: ignore[attr-defined]
+
+        try:
+            while (item := self.call(following())) is not end:
+                yield item
+        finally:
+            self.call(ended())
+
+    def close(self) -> None:
+        """End the thread."""
+        self.call(self._loop.shutdown_asyncgens())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+class _Handle:
+    """Any of our objects, with its asynchronous methods made to wait."""
+
+    def __init__(self, target: Any, portal: _Portal) -> None:
+        self._target = target
+        self._portal = portal
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._target, name)
+        if inspect.ismethod(value):
+            return self._waiting(value)
+        return self._wrapped(value)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in ("_target", "_portal"):
+            object.__setattr__(self, name, value)
+        else:
+            setattr(self._target, name, value)
+
+    def __repr__(self) -> str:
+        return f"<synchronous {self._target!r}>"
+
+    def _waiting(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            result = method(*args, **kwargs)
+            if inspect.iscoroutine(result):
+                result = self._portal.call(result)
+            elif isinstance(result, AsyncIterator):
+                return self._portal.iterate(result)
+            return self._wrapped(result)
+
+        call.__name__, call.__doc__ = method.__name__, method.__doc__
+        return call
+
+    def _wrapped(self, value: Any) -> Any:
+        return _Handle(value, self._portal) if type(value).__module__ in _HANDLES else value
