@@ -8,7 +8,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from tests.support.databases import postgres_server, postgres_url
 from tests.support.wire import WireServer
+
+__all__ = ["postgres_server", "postgres_url"]
 
 _KEYS = ("_API_KEY", "_AUTH_TOKEN", "_BASE_URL")
 

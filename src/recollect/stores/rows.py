@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from json.encoder import encode_basestring
 from typing import Any
 
 from recollect.types.blocks import ContentBlock, TextBlock, as_blocks
@@ -18,7 +19,7 @@ _ascii_encoder = json.JSONEncoder(separators=(",", ":"), default=dict)
 
 def to_json(value: Any) -> str:
     """JSON text that any database can hold: a lone surrogate, which UTF-8 cannot, is escaped."""
-    text = _encoder.encode(value)
+    text: str = encode_basestring(value) if type(value) is str else _encoder.encode(value)
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -79,7 +80,7 @@ def draft_values(draft: MessageDraft) -> dict[str, Any]:
         "id": draft.id,
         "role": draft.role,
         "visibility": draft.visibility,
-        "content": to_json([_plain(block) for block in draft.content]),
+        "content": _content(draft.content),
         "meta": None if draft.meta is None else to_json(draft.meta),
         "stop_reason": draft.stop_reason,
         "model": draft.model,
@@ -91,10 +92,10 @@ def draft_values(draft: MessageDraft) -> dict[str, Any]:
     }
 
 
-def _plain(block: ContentBlock) -> Mapping[str, Any]:
-    if type(block) is TextBlock and block.meta is None:  # nearly all of them
-        return {"type": "text", "text": block.text}
-    return dict(block)
+def _content(blocks: Sequence[ContentBlock]) -> str:
+    if len(blocks) == 1 and type(blocks[0]) is TextBlock and blocks[0].meta is None:  # nearly all of them
+        return f'[{{"type":"text","text":{to_json(blocks[0].text)}}}]'
+    return to_json([dict(block) for block in blocks])
 
 
 def _usage(usage: ChatUsage) -> dict[str, Any]:

@@ -35,7 +35,7 @@ CREATE TABLE messages (
     user_id TEXT COLLATE "C" NOT NULL,
     turn_id TEXT COLLATE "C" NOT NULL,
     role TEXT NOT NULL,
-    visibility TEXT NOT NULL CHECK (visibility IN ('user', 'internal', 'hidden')),
+    visibility TEXT NOT NULL,
     content TEXT NOT NULL,
     meta TEXT,
     stop_reason TEXT,

@@ -45,7 +45,9 @@ async def migrate(connection: asyncpg.Connection, schema: str, place: str) -> No
 
 
 async def _version(connection: asyncpg.Connection, schema: str) -> int:
-    if await connection.fetchval("SELECT to_regclass($1)", f"{identifier(schema)}.recollect_migrations") is None:
+    # Asked of the catalogue's rows: `to_regclass` may answer from a cache that is older than the lock we waited for.
+    exists = "SELECT 1 FROM pg_tables WHERE schemaname = $1 AND tablename = 'recollect_migrations'"
+    if not await connection.fetchval(exists, schema):
         return 0
     return int(await connection.fetchval("SELECT COALESCE(MAX(version), 0) FROM recollect_migrations"))
 

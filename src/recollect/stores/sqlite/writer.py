@@ -23,7 +23,7 @@ from recollect.stores.sqlite.connection import SqliteOptions, run
 from recollect.stores.sqlite.failures import store_error
 
 GROUP = 256
-"""The most operations in one transaction: each waits for all of them."""
+"""About the most operations in one transaction: each waits for all of them."""
 
 
 class _Entangled(Exception):
@@ -58,29 +58,40 @@ class Writer:
         self._options = options
         self._sql = sql
         self._committed = committed
-        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
-        self._closing = threading.Lock()
+        self._jobs: queue.SimpleQueue[list[_Job] | None] = queue.SimpleQueue()
+        self._gathering: dict[asyncio.AbstractEventLoop, list[_Job]] = {}
         self._closed = False
         self._thread = threading.Thread(target=self._work, name="recollect-writer", daemon=True)
         self._thread.start()
 
     def submit(self, make: Make[T], values: dict[str, Any]) -> asyncio.Future[T]:
         """Queue an operation; the future is done once it is committed. Cancelled before its turn, it is not run."""
+        if self._closed:
+            raise StoreClosedError(f"{self._options.path} has been closed.")
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
-        with self._closing:
-            if self._closed:
-                raise StoreClosedError(f"{self._options.path} has been closed.")
-            self._jobs.put(_Job(make, values, future, loop))
+        gathered = self._gathering.get(loop)
+        if gathered is None:
+            # Handed over once the tasks that are ready have had their say: they form one group, and the writer does
+            # not compete with them for the interpreter.
+            gathered = self._gathering[loop] = []
+            loop.call_soon(self._hand_over, loop)
+        gathered.append(_Job(make, values, future, loop))
         return future
+
+    def _hand_over(self, loop: asyncio.AbstractEventLoop) -> None:
+        gathered = self._gathering.pop(loop, None)
+        if gathered is not None:  # else the writer was closed meanwhile
+            self._jobs.put(gathered)
 
     def close(self) -> Future[None]:
         """Finish what is queued, then end the thread and close the connection."""
         done: Future[None] = Future()
-        with self._closing:
-            if not self._closed:
-                self._closed = True
-                self._jobs.put(None)
+        if not self._closed:
+            self._closed = True
+            for loop in list(self._gathering):
+                self._jobs.put(self._gathering.pop(loop))
+            self._jobs.put(None)
 
         def wait() -> None:
             self._thread.join()
@@ -102,19 +113,18 @@ class Writer:
 
     def _next(self) -> list[_Job]:
         """All that has queued up; empty when it is time to end."""
-        job = self._jobs.get()
+        handed = self._jobs.get()
         jobs: list[_Job] = []
-        while job is not None:
-            if not job.future.cancelled():
-                jobs.append(job)
+        while handed is not None:
+            jobs.extend([job for job in handed if not job.future.cancelled()])
             if len(jobs) >= GROUP:
                 return jobs
             try:
-                job = self._jobs.get_nowait()
+                handed = self._jobs.get_nowait()
             except queue.Empty:
                 if jobs:
                     return jobs
-                job = self._jobs.get()
+                handed = self._jobs.get()
         if jobs:
             self._jobs.put(None)  # come back to it
         return jobs

@@ -1,0 +1,286 @@
+"""`user.conversations`, on every kind of store."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from recollect import (
+    AssistantTurn,
+    ChatUsage,
+    ConversationClosedError,
+    InvalidArgumentError,
+    NotFoundError,
+    Recollect,
+    ToolCall,
+    assistant_message,
+    image_part,
+    user_message,
+)
+from recollect.app import User
+
+
+@pytest.fixture
+def maya(rc: Recollect) -> User:
+    return rc.user("maya")
+
+
+async def test_a_conversation_goes_from_open_to_closed(maya: User) -> None:
+    talks = maya.conversations
+    talk = await talks.create(
+        namespace="support-chat", title="Refund", session_id="s1", metadata={"source": "web", "priority": 2}
+    )
+    assert talk.id.startswith("conv_")
+    assert (talk.status, talk.namespace, talk.title, talk.session_id) == ("open", "support-chat", "Refund", "s1")
+    assert talk.metadata == {"source": "web", "priority": 2}
+    assert talk.created_at.tzinfo is UTC
+    assert (talk.tenant_id, talk.app_id, talk.user_id) == ("default", "default", "maya")
+    assert await talks.get(talk.id) == talk
+    closed = await talks.close(talk.id)
+    assert closed.status == "closed"
+    assert closed.closed_at is not None
+    assert await talks.close(talk.id) == closed
+
+
+async def test_the_append_family_keeps_one_turn_together(maya: User) -> None:
+    talks = maya.conversations
+    talk = await talks.create("chat")
+    rule = await talks.append_system_message(talk.id, "Be kind.")
+    asked = await talks.append_user_message(talk.id, "Where is my order?", trace_id="t-1")
+    calling = await talks.append_assistant_turn(
+        talk.id,
+        [
+            {"type": "text", "text": "Looking it up"},
+            {"type": "tool_use", "id": "tu_1", "name": "lookup", "arguments": {"order": 7}},
+        ],
+        stop_reason="tool_use",
+        model="claude-sonnet-5",
+        provider="anthropic",
+        usage={"inputTokens": 12, "outputTokens": 3, "latencyMs": 800},
+    )
+    result = await talks.append_tool_result(talk.id, "tu_1", "shipped", tool_name="lookup")
+    answer = await talks.append_assistant_turn(talk.id, "It is on its way.")
+    again = await talks.append_user_message(talk.id, "Thanks!")
+    messages = [rule, asked, calling, result, answer, again]
+    assert [message.seq for message in messages] == [1, 2, 3, 4, 5, 6]
+    assert [message.role for message in messages] == ["system", "user", "assistant", "tool", "assistant", "user"]
+    assert asked.turn_id == calling.turn_id == result.turn_id == answer.turn_id
+    assert len({rule.turn_id, asked.turn_id, again.turn_id}) == 3
+    assert (rule.visibility, asked.visibility) == ("internal", "user")
+    assert asked.trace_id == "t-1"
+    assert calling.usage == ChatUsage(12, 3, 15, calling.usage.cost_usd, 800, "anthropic", "claude-sonnet-5")  # type: ignore[union-attr]
+    assert calling.tool_calls == (ToolCall("tu_1", "lookup", {"order": 7}),)
+    assert result.content[0] == {
+        "type": "tool_result",
+        "tool_use_id": "tu_1",
+        "content": "shipped",
+        "is_error": False,
+        "tool_name": "lookup",
+    }
+    assert await talks.raw_turns(talk.id) == messages
+    assert await talks.messages(talk.id) == messages[1:]
+    assert await talks.messages(talk.id, include_internal=True) == messages
+    assert await talks.messages(talk.id, limit=2) == messages[-2:]
+    assert await talks.message(answer.id) == answer
+
+
+async def test_append_turn_stores_both_sides_under_one_id(maya: User) -> None:
+    talks = maya.conversations
+    talk = await talks.create("custom-agent")
+    assistant = {
+        "content": "Hello!",
+        "stop_reason": "end_turn",
+        "model": "m",
+        "provider": "p",
+        "usage": {"input_tokens": 1},
+    }
+    saved = await talks.append_turn(talk.id, user_content="Hi", assistant=assistant, idempotency_key="k1")
+    assert saved.turn_id == saved.user_message.turn_id == saved.assistant_message.turn_id
+    assert (saved.user_message.seq, saved.assistant_message.seq) == (1, 2)
+    retried = await talks.append_turn(
+        talk.id, "Hi", AssistantTurn("Hello again!"), idempotency_key="k1", user_visibility="internal"
+    )
+    assert retried.user_message == saved.user_message
+    assert retried.turn_id == saved.turn_id
+    assert (retried.assistant_message.seq, retried.assistant_message.text) == (3, "Hello again!")
+
+
+async def test_hidden_messages_are_kept_but_shown_to_nobody_who_does_not_ask(maya: User) -> None:
+    talks = maya.conversations
+    talk = await talks.create("chat")
+    await talks.append_user_message(talk.id, "seen")
+    await talks.append_system_message(talk.id, "for audit", visibility="hidden")
+    assert [m.text for m in await talks.raw_turns(talk.id)] == ["seen"]
+    assert [m.text for m in await talks.raw_turns(talk.id, include_hidden=True)] == ["seen", "for audit"]
+
+
+async def test_pages_go_back_and_forth(maya: User) -> None:
+    talks = maya.conversations
+    talk = await talks.create("chat")
+    for n in range(1, 11):
+        await talks.append_user_message(talk.id, str(n))
+
+    async def texts(**given: Any) -> list[str]:
+        return [message.text for message in await talks.messages(talk.id, **given)]
+
+    assert await texts(limit=3) == ["8", "9", "10"]
+    assert await texts(limit=3, before=8) == ["5", "6", "7"]
+    assert await texts(limit=3, after=2) == ["3", "4", "5"]
+    assert await texts(after=8) == ["9", "10"]
+    assert await texts(after=2, before=5) == ["3", "4"]
+
+
+async def test_listing_by_namespace_status_and_page(maya: User) -> None:
+    talks = maya.conversations
+    made = [await talks.create("a" if n % 2 else "b") for n in range(5)]
+    await talks.close(made[0].id)
+    assert [t.id for t in await talks.list()] == [t.id for t in reversed(made)]
+    assert [t.id for t in await talks.list("b", status="open")] == [made[4].id, made[2].id]
+    first = await talks.list(limit=2)
+    assert [t.id for t in await talks.list(limit=2, before=first[-1])] == [made[2].id, made[1].id]
+    assert [t.id for t in await talks.list(limit=2, before=first[-1].id)] == [made[2].id, made[1].id]
+
+
+async def test_older_chats_keep_their_dates_and_the_order_of_arrival(rc: Recollect, maya: User) -> None:
+    talks = maya.conversations
+    talk = await talks.create("import")
+    first = await talks.append_user_message(talk.id, "now")
+    second = await talks.append_user_message(talk.id, "then", created_at="2023-05-01T10:00:00+02:00")
+    assert second.created_at == datetime(2023, 5, 1, 8, tzinfo=UTC)
+    assert (first.seq, second.seq) == (1, 2)
+    turn = await talks.append_turn(
+        talk.id,
+        "a",
+        {"content": "b", "created_at": "2023-05-01T00:00:01Z"},
+        created_at=datetime(2023, 5, 1, tzinfo=UTC),
+    )
+    assert turn.assistant_message.created_at - turn.user_message.created_at == timedelta(seconds=1)
+    [event] = [e for e in await rc.events.read() if e.data.get("seq") == 2]
+    assert event.created_at.year > 2023
+
+
+async def test_a_whole_chat_is_imported_in_one_step(maya: User) -> None:
+    talks = maya.conversations
+    talk = await talks.create("import")
+    stored = await talks.append_messages(
+        talk.id,
+        [
+            {"role": "system", "content": "Be brief.", "created_at": "2024-01-01T00:00:00Z"},
+            {"role": "user", "content": "Hi", "created_at": "2024-01-01T00:00:01Z"},
+            assistant_message("", [ToolCall("c1", "look", {"at": "it"}, meta={"sig": 1})], meta={"signed": True}),
+            {"role": "tool", "content": [{"type": "tool_result", "toolUseId": "c1", "content": "seen"}]},
+            {"role": "assistant", "content": "Done.", "usage": {"output_tokens": 2}},
+            user_message(["And this?", image_part(url="https://example.com/a.png")]),
+        ],
+    )
+    assert [m.seq for m in stored] == [1, 2, 3, 4, 5, 6]
+    assert [m.visibility for m in stored] == ["internal", *["user"] * 5]
+    assert len({m.turn_id for m in stored}) == 3
+    read = await talks.raw_turns(talk.id)
+    assert read == stored
+    assert read[2].meta == {"signed": True}
+    assert read[2].messages[0].tool_calls[0].meta == {"sig": 1}
+    assert read[5].messages == [user_message(["And this?", image_part(url="https://example.com/a.png")])]
+    assert await talks.append_messages(talk.id, []) == []
+    with pytest.raises(InvalidArgumentError):
+        await talks.append_messages(talk.id, [{"role": "user", "content": "kept?"}, {"role": "robot", "content": "?"}])
+    assert len(await talks.raw_turns(talk.id)) == 6
+
+
+async def test_stale_conversations_are_closed_by_the_clock(rc: Recollect, maya: User) -> None:
+    talks = maya.conversations
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    rc.clock = lambda: start
+    old, touched = await talks.create("chat"), await talks.create("chat")
+    other = await rc.user("omar").conversations.create("chat")
+    rc.clock = lambda: start + timedelta(hours=1)
+    await talks.append_user_message(touched.id, "still here")
+    rc.clock = lambda: start + timedelta(hours=1, minutes=30)
+    closed = await talks.close_stale(older_than=timedelta(hours=1))
+    assert [talk.id for talk in closed] == [old.id]
+    assert closed[0].closed_at == start + timedelta(hours=1, minutes=30)
+    assert [talk.id for talk in await rc.close_stale(3600)] == [other.id]
+    assert await rc.close_stale(timedelta(hours=1)) == []
+
+
+async def test_acting_on_what_is_not_there_or_closed_is_a_named_error(rc: Recollect, maya: User) -> None:
+    talks = maya.conversations
+    talk = await talks.create("chat")
+    strangers = [rc.user("omar"), rc.user("maya", tenant_id="other"), rc.user("maya", app_id="other")]
+    for user, id in [(maya, "conv_nothing"), *((stranger, talk.id) for stranger in strangers)]:
+        them = user.conversations
+        assert await them.get(id) is None
+        for attempt in (
+            them.append_user_message(id, "x"),
+            them.append_assistant_turn(id, "x"),
+            them.append_tool_result(id, "t", "x"),
+            them.append_system_message(id, "x"),
+            them.append_turn(id, "x", {"content": "y"}),
+            them.append_messages(id, [{"role": "user", "content": "x"}]),
+            them.messages(id),
+            them.raw_turns(id),
+            them.close(id),
+            them.refresh_rolling_summary(id),
+        ):
+            with pytest.raises(NotFoundError, match=id):
+                await attempt
+    await talks.close(talk.id)
+    with pytest.raises(ConversationClosedError, match=talk.id):
+        await talks.append_user_message(talk.id, "x")
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"namespace": ""}, "namespace"),
+        ({"namespace": None}, "namespace"),
+        ({"namespace": "x" * 201}, "200 is the limit"),
+        ({"namespace": "nul\x00"}, "cannot be stored"),
+        ({"namespace": "a", "title": "\ud800"}, "cannot be stored"),
+        ({"namespace": "a", "title": 7}, "title is a text"),
+        ({"namespace": "a", "metadata": {"big": "x" * 20_000}}, "16384 is the limit"),
+        ({"namespace": "a", "metadata": {"when": datetime.now()}}, "must be JSON"),
+        ({"namespace": "a", "metadata": {"nan": float("nan")}}, "must be JSON"),
+        ({"namespace": "a", "metadata": {1: "x"}}, "texts as keys"),
+        ({"namespace": "a", "metadata": [1]}, "is a mapping"),
+    ],
+)
+async def test_what_cannot_be_stored_is_refused_with_the_reason(
+    maya: User, given: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(InvalidArgumentError, match=problem):
+        await maya.conversations.create(**given)
+    assert await maya.conversations.list() == []
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"content": None}, "text or a list of blocks"),
+        ({"content": []}, "empty"),
+        ({"content": [{"type": "video", "url": "x"}]}, "unknown block type 'video'"),
+        ({"content": [{"type": "text"}]}, "not a text block"),
+        ({"content": [{"type": "text", "text": "x", "colour": 1}]}, "colour"),
+        ({"content": [7]}, "a block is a mapping"),
+        ({"content": "x", "visibility": "everyone"}, "visibility is"),
+        ({"content": "x", "created_at": "2024-01-01T00:00:00"}, "timezone"),
+        ({"content": "x", "created_at": "yesterday"}, "created_at"),
+        ({"content": "x", "created_at": datetime(2024, 1, 1)}, "timezone"),
+        ({"content": "x", "idempotency_key": "k" * 501}, "500 is the limit"),
+    ],
+)
+async def test_a_message_that_cannot_be_stored_is_refused_with_the_reason(
+    maya: User, given: dict[str, Any], problem: str
+) -> None:
+    talk = await maya.conversations.create("chat")
+    with pytest.raises(InvalidArgumentError, match=problem):
+        await maya.conversations.append_user_message(talk.id, **given)
+    assert await maya.conversations.messages(talk.id) == []
+
+
+@pytest.mark.parametrize("user_id", ["", "  ", "*", None, 7, "x" * 201, "nul\x00"])
+async def test_nobody_can_have_an_impossible_name(rc: Recollect, user_id: Any) -> None:
+    with pytest.raises(InvalidArgumentError, match="user_id"):
+        rc.user(user_id)

@@ -1,0 +1,36 @@
+"""Both stores, and SQLite in memory, keep the contract."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from recollect.stores import open_store
+from recollect.testing.stores import MakeStore, StoreConformance
+
+
+class TestSqlite(StoreConformance):
+    @pytest.fixture
+    def make_store(self, tmp_path: Path) -> MakeStore:
+        return lambda: open_store(tmp_path / "recollect.db")
+
+
+class TestSqliteWithFullSynchronisation(StoreConformance):
+    @pytest.fixture
+    def make_store(self, tmp_path: Path) -> MakeStore:
+        return lambda: open_store(f"sqlite:///{tmp_path}/recollect.db?synchronous=full")
+
+
+class TestMemory(StoreConformance):
+    shared = False
+
+    @pytest.fixture
+    def make_store(self) -> MakeStore:
+        return lambda: open_store(":memory:")
+
+
+class TestPostgres(StoreConformance):
+    @pytest.fixture
+    def make_store(self, postgres_url: str) -> MakeStore:
+        return lambda: open_store(postgres_url)
