@@ -14,36 +14,6 @@ from typing import Any
 _HANDLES = ("recollect.app", "recollect.background", "recollect.conversations.log", "recollect.stores.feed")
 
 
-class SyncRecollect:
-    """What `with Recollect(...) as rc:` gives: `rc.user("maya").conversations.create("chat")` returns the conversation.
-
-    >>> from recollect import Recollect
-    >>> with Recollect(":memory:") as rc:
-    ...     talk = rc.user("maya").conversations.create("chat", title="Hello")
-    >>> talk.title
-    'Hello'
-    """
-
-    def __init__(self, opened: Any) -> None:
-        self._portal = _Portal()
-        try:
-            self._portal.call(opened.open())
-        except BaseException:
-            self._portal.close()
-            raise
-        self._handle = _Handle(opened, self._portal)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._handle, name)
-
-    def close(self) -> None:
-        """Close it, and end the thread."""
-        try:
-            self._handle.close()
-        finally:
-            self._portal.close()
-
-
 class _Portal:
     """An event loop in a thread."""
 
@@ -80,6 +50,7 @@ class _Portal:
     def close(self) -> None:
         """End the thread."""
         self.call(self._loop.shutdown_asyncgens())
+        self.call(self._loop.shutdown_default_executor())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -121,3 +92,29 @@ class _Handle:
 
     def _wrapped(self, value: Any) -> Any:
         return _Handle(value, self._portal) if type(value).__module__ in _HANDLES else value
+
+
+class SyncRecollect(_Handle):
+    """What `with Recollect(...) as rc:` gives: `rc.user("maya").conversations.create("chat")` returns the conversation.
+
+    >>> from recollect import Recollect
+    >>> with Recollect(":memory:") as rc:
+    ...     talk = rc.user("maya").conversations.create("chat", title="Hello")
+    >>> talk.title
+    'Hello'
+    """
+
+    def __init__(self, target: Any) -> None:
+        super().__init__(target, _Portal())
+        try:
+            self._portal.call(target.open())
+        except BaseException:
+            self._portal.close()
+            raise
+
+    def close(self) -> None:
+        """Close it, and end the thread."""
+        try:
+            self._portal.call(self._target.close())
+        finally:
+            self._portal.close()

@@ -72,7 +72,7 @@ async def test_the_append_family_keeps_one_turn_together(maya: User) -> None:
     assert asked.trace_id == "t-1"
     assert calling.usage == ChatUsage(12, 3, 15, calling.usage.cost_usd, 800, "anthropic", "claude-sonnet-5")  # type: ignore[union-attr]
     assert calling.tool_calls == (ToolCall("tu_1", "lookup", {"order": 7}),)
-    assert result.content[0] == {
+    assert dict(result.content[0]) == {
         "type": "tool_result",
         "tool_use_id": "tu_1",
         "content": "shipped",

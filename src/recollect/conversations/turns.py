@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -176,14 +177,12 @@ def _invocations(result: LoopResult) -> tuple[ToolInvocation, ...]:
 
 
 def history_of(started: TurnStarted) -> list[Message]:
-    """What the model is sent: the tail of the log from a user's message on.
+    """What the model is sent: the tail of the log, without results whose call lies before it.
 
     When the user's message was already there, its turn is being run again. If it was cut off in the middle, it goes on
     from there; if it was complete, it is answered anew, as if nothing had followed.
     """
-    stored = started.history
-    first = next((index for index, message in enumerate(stored) if message.role == "user"), 0)
-    kept = list(stored[first:])
+    kept = list(itertools.dropwhile(lambda message: message.role == "tool", started.history))
     if started.later and _is_unfinished(started.later, started.turn_id):
         kept.extend(started.later)
     return [message for entry in kept for message in entry.messages]

@@ -404,9 +404,7 @@ class StoreConformance:
             for attempt in attempts:
                 with pytest.raises(NotFoundError):
                     await attempt
-            stolen = log.save_summary(
-                other, talk.id, "stolen", until_seq=1, turns=1, expected_seq=0, now=utc_now()
-            )
+            stolen = log.save_summary(other, talk.id, "stolen", until_seq=1, turns=1, expected_seq=0, now=utc_now())
             assert await stolen is None
         unchanged = await log.get(MAYA, talk.id)
         assert unchanged is not None

@@ -1,0 +1,172 @@
+"""From URLs to stores; what the SQL files promise; the synchronous face."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recollect import ConfigurationError, NotFoundError, Recollect, SchemaVersionError, TextDelta, TurnOutcome
+from recollect.stores import open_store
+from recollect.stores.catalogue import migrations, statements
+from recollect.stores.postgres.quoting import identifier, literal
+from recollect.testing import ScriptedModel, says
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("recollect.db", "sqlite:///recollect.db"),
+        (Path("data/r.db"), "sqlite:///data/r.db"),
+        ("sqlite:///r.db", "sqlite:///r.db"),
+        ("sqlite:////var/r.db", "sqlite:////var/r.db"),
+        ("sqlite:///with%20space.db?synchronous=FULL&busy_timeout=3", "sqlite:///with space.db"),
+        (":memory:", "sqlite:///:memory:"),
+        ("sqlite://", "sqlite:///:memory:"),
+        ("sqlite:///:memory:", "sqlite:///:memory:"),
+        (
+            "postgresql://u:secret@db.example:5433/prod?schema=x&pool_size=3&sslmode=require",
+            "postgresql://db.example:5433/prod",
+        ),
+        ("postgres://db/prod", "postgresql://db/prod"),
+    ],
+)
+def test_a_url_names_a_store_and_never_shows_a_password(url: Any, shown: str) -> None:
+    assert open_store(url).url == shown
+
+
+@pytest.mark.parametrize(
+    ("url", "problem"),
+    [
+        ("", "empty"),
+        ("mysql://db/prod", "mysql:// is not a store"),
+        ("sqlite:///r.db?colour=red", "no setting 'colour'"),
+        ("sqlite:///r.db?synchronous=off", "use normal or full"),
+        ("sqlite:///r.db?busy_timeout=long", "busy_timeout=long"),
+        ("postgresql://db/prod?pool_size=many", "pool_size=many"),
+    ],
+)
+def test_a_url_that_makes_no_sense_is_refused_with_the_reason(url: str, problem: str) -> None:
+    with pytest.raises(ConfigurationError, match=re.escape(problem)):
+        Recollect(url)
+
+
+@pytest.mark.parametrize("dialect", ["sqlite", "postgres"])
+def test_every_statement_filters_on_the_whole_scope(dialect: Any) -> None:
+    found = statements(dialect)
+    assert len(found) >= 20
+    for statement in found.values():
+        if statement.name.startswith("platform_"):
+            continue
+        sql = " ".join(statement.sql.split())
+        if sql.startswith("INSERT"):
+            assert "(tenant_id, app_id, user_id," in sql
+            continue
+        place = r":\w+|\$\d+"
+        wanted = rf"WHERE tenant_id = ({place}) AND app_id = ({place}) AND user_id = ({place})( AND|;|$)"
+        assert re.search(wanted, sql), f"{statement.name} does not filter on the scope"
+
+
+def test_both_dialects_know_the_same_statements_and_versions() -> None:
+    sqlite, postgres = statements("sqlite"), statements("postgres")
+    assert {name for name in postgres if name not in sqlite} == {"platform_events_lock", "platform_events_sequence"}
+    assert set(sqlite) <= set(postgres)
+    assert [(step.version, step.name) for step in migrations("sqlite")] == [
+        (step.version, step.name) for step in migrations("postgres")
+    ]
+    assert [step.version for step in migrations("sqlite")] == list(range(1, len(migrations("sqlite")) + 1))
+
+
+def test_quoting_leaves_no_way_out() -> None:
+    assert literal("O'Hara") == "'O''Hara'"
+    assert literal("back\\' slash") == " E'back\\\\'' slash'"
+    assert identifier('a"b') == '"a""b"'
+
+
+async def test_a_newer_schema_is_refused_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "r.db"
+    async with Recollect(path) as rc:
+        talk = await rc.user("maya").conversations.create("chat")
+    with sqlite3.connect(path) as connection:
+        connection.execute("INSERT INTO recollect_migrations VALUES (99, 'from_the_future', 0)")
+    connection.close()
+    with pytest.raises(SchemaVersionError, match=r"version 99.*up to \d+.*newer Recollect"):
+        await Recollect(path).open()
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("SELECT id FROM conversations").fetchall() == [(talk.id,)]
+    connection.close()
+
+
+async def test_a_plain_database_of_someone_else_is_not_harmed(tmp_path: Path) -> None:
+    path = tmp_path / "own.db"
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE conversations (mine TEXT)")
+        connection.execute("INSERT INTO conversations VALUES ('kept')")
+    connection.close()
+    from recollect import StoreError
+
+    with pytest.raises(StoreError, match="already exists"):
+        await Recollect(path).open()
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("SELECT * FROM conversations").fetchall() == [("kept",)]
+        assert connection.execute("SELECT count(*) FROM sqlite_master").fetchone() == (1,)
+    connection.close()
+
+
+def test_the_synchronous_face_waits_for_everything(tmp_path: Path) -> None:
+    model = ScriptedModel([says("Hello!", chunks=2), says("Bye.")])
+    with Recollect(tmp_path / "r.db", model=model) as rc:
+        talks = rc.user("maya").conversations
+        talk = talks.create("chat", title="Sync")
+        items = list(talks.stream_turn(talk.id, user_text="Hi"))
+        assert "".join(item.text for item in items if isinstance(item, TextDelta)) == "Hello!"
+        assert isinstance(items[-1], TurnOutcome)
+        assert str(talks.run_turn(talk.id, user_text="Bye")) == "Bye."
+        with pytest.raises(NotFoundError):
+            talks.close("conv_nothing")
+        events = rc.events.subscribe(types=["message.appended"])
+        assert [next(events).data["seq"] for _ in range(4)] == [1, 2, 3, 4]
+        events.close()
+        rc.jobs.drain()
+    before = threading.active_count()
+    with Recollect(tmp_path / "r.db") as rc:
+        assert rc.user("maya").conversations.messages(talk.id)[0].text == "Hi"
+    assert threading.active_count() == before
+
+
+def test_the_synchronous_face_serves_many_threads(tmp_path: Path) -> None:
+    with Recollect(tmp_path / "r.db") as rc:
+        talks = rc.user("maya").conversations
+        talk = talks.create("chat")
+
+        def write() -> None:
+            for n in range(20):
+                talks.append_user_message(talk.id, str(n))
+
+        threads = [threading.Thread(target=write) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert [message.seq for message in talks.messages(talk.id)] == list(range(1, 81))
+
+
+def test_a_store_that_cannot_be_opened_leaves_no_thread_behind(tmp_path: Path) -> None:
+    from recollect import StoreUnavailableError
+
+    before = threading.active_count()
+    with pytest.raises(StoreUnavailableError, match="folder"), Recollect(tmp_path / "missing" / "r.db"):
+        pass
+    assert threading.active_count() == before
+
+
+def test_the_time_can_be_set_through_the_synchronous_face() -> None:
+    from datetime import UTC, datetime
+
+    with Recollect(":memory:") as rc:
+        rc.clock = lambda: datetime(2020, 1, 1, tzinfo=UTC)
+        assert rc.user("maya").conversations.create("chat").created_at.year == 2020
