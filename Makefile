@@ -5,8 +5,8 @@ READY := $(VENV)/.ready
 
 .PHONY: run test check format bench clean
 
-run: $(READY)  ## a first turn with a tool, on whatever model is at hand
-	$(BIN)/python examples/first_turn.py
+run: $(READY)  ## a conversation that is kept, on whatever model is at hand; run it twice
+	$(BIN)/python examples/kept_conversation.py
 
 test: $(READY)  ## all tests, docs included
 	$(BIN)/python -m pytest -q
@@ -23,6 +23,7 @@ format: $(READY)
 
 bench: $(READY)  ## beside the peers, in one run
 	$(BIN)/python bench/loop.py
+	$(BIN)/python bench/persist.py
 
 clean:
 	rm -rf $(VENV) .bench dist

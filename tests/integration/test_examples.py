@@ -51,3 +51,19 @@ async def test_a_wrong_key_is_one_clear_sentence(status: int) -> None:
     assert code == 1
     assert "ProviderAuthError: Anthropic (401) failed for claude-sonnet-5: invalid key. Check the API key" in output
     assert "Traceback" not in output
+
+
+async def test_the_kept_conversation_goes_on_in_the_next_run(tmp_path: Path) -> None:
+    path = str(tmp_path / "kept.db")
+    code, first = await run("kept_conversation.py", path)
+    assert code == 0, first
+    assert "0 messages so far" in first
+    assert "No, it is 18 degrees and clear in Lisbon." in first
+    code, second = await run("kept_conversation.py", path)
+    assert code == 0, second
+    assert "6 messages so far" in second
+    assert "you have told me 3 thing(s), first of all: \"I'm Maya, and I fly to Lisbon tomorrow.\"" in second
+    code, output = await run("kept_conversation.py", str(tmp_path / "missing" / "kept.db"))
+    assert code == 1
+    assert "StoreUnavailableError" in output
+    assert "Traceback" not in output
