@@ -184,8 +184,8 @@ def history_of(started: TurnStarted) -> list[Message]:
     """
     kept = list(itertools.dropwhile(lambda message: message.role == "tool", started.history))
     if started.later and _is_unfinished(started.later, started.turn_id):
-        kept.extend(started.later)
-    return [message for entry in kept for message in entry.messages]
+        kept.extend(message for stored in started.later for message in stored.messages)
+    return kept
 
 
 def _is_unfinished(later: Sequence[StoredMessage], turn_id: str) -> bool:

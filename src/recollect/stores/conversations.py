@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -113,9 +113,13 @@ class SqlConversations:
     ) -> TurnStarted | TurnBusy:
         await self._engine.show_alive()
         encoded = [] if draft is None else [[rows.draft_values(draft)]]
-        return await self._engine.write(
+        begun = await self._engine.write(
             scope, partial(_begin_turn, id, claim, draft, encoded, tail_limit, to_micros(now))
         )
+        if isinstance(begun, TurnBusy):
+            return begun
+        later = tuple([rows.message(row) for row in begun.later])
+        return TurnStarted(begun.turn_id, begun.user_message, rows.history(begun.history), later)
 
     async def end_turn(self, scope: Scope, id: str, turn_id: str, owner: str) -> None:
         values = {"id": id, "turn_id": turn_id, "owner": owner}
@@ -253,34 +257,39 @@ def _messages(id: str, values: dict[str, Any], from_start: bool) -> Operation[li
     return messages if from_start else messages[::-1]
 
 
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """A turn that was begun. Its history is read into values where that keeps no other writer waiting."""
+
+    turn_id: str
+    user_message: StoredMessage | None
+    history: list[Any]
+    later: list[Any]
+
+
 def _begin_turn(
     id: str, claim: TurnClaim, draft: MessageDraft | None, encoded: Encoded, tail_limit: int, now: int
-) -> Operation[TurnStarted | TurnBusy]:
+) -> Operation[_Begun | TurnBusy]:
     status, running, owner, until = yield from _locked(id)
     if status != "open":
         raise ConversationClosedError(id)
     if owner is not None and owner != claim.evict and until > claim.now * 1_000_000:
         return TurnBusy(running, owner)
-    turn_id, user_message, seq = claim.turn_id, None, FOREVER
+    turn_id, user_message, before = claim.turn_id, None, FOREVER
     if draft is not None:
         turn = TurnDraft(claim.turn_id, [draft], starts=True)
         appended = yield from _append(id, [turn], encoded, now, None)
         [user_message] = appended.messages
-        turn_id, seq = user_message.turn_id, user_message.seq
-    history = yield from _tail(id, 0, seq + 1, tail_limit, newest=True)
-    later: tuple[StoredMessage, ...] = ()
+        turn_id, before = user_message.turn_id, user_message.seq + 1
+    history = yield "history_before", {"conversation_id": id, "before": before, "limit": tail_limit}
+    later: list[Any] = []
     if user_message is not None and draft is not None and user_message.id != draft.id:
-        later = yield from _tail(id, seq, FOREVER, RESUMED_LIMIT, newest=False)
+        resumed = {"conversation_id": id, "after": user_message.seq, "before": FOREVER, "limit": RESUMED_LIMIT}
+        later = yield "messages_after", {**resumed, "internal": 1, "hidden": 0}
     if user_message is None and history:
-        turn_id = history[-1].turn_id
+        turn_id = history[0][3]
     yield "turn_take", {"id": id, "turn_id": turn_id, "owner": claim.owner, "until": int(claim.until * 1_000_000)}
-    return TurnStarted(turn_id, user_message, history, later)
-
-
-def _tail(id: str, after: int, before: int, limit: int, *, newest: bool) -> Operation[tuple[StoredMessage, ...]]:
-    values = {"conversation_id": id, "after": after, "before": before, "limit": limit, "internal": 1, "hidden": 0}
-    found = yield "messages_before" if newest else "messages_after", values
-    return tuple([rows.message(row) for row in (reversed(found) if newest else found)])
+    return _Begun(turn_id, user_message, history, later)
 
 
 def _summarize(id: str, values: dict[str, Any], now: int) -> Operation[Conversation | None]:

@@ -16,6 +16,7 @@ from datetime import datetime
 from typing import Protocol
 
 from recollect.types.conversations import Conversation, Event, MessageDraft, StoredMessage
+from recollect.types.messages import Message
 from recollect.types.scope import Scope
 
 
@@ -54,12 +55,12 @@ class TurnClaim:
 
 @dataclass(frozen=True, slots=True)
 class TurnStarted:
-    """The turn is claimed. `history` ends with `user_message`, if there is one; `later` is what the log holds after a
-    user message that was already there."""
+    """The turn is claimed. `history` is what a model is sent, and ends with `user_message`, if there is one; `later` is
+    what the log holds after a user message that was already there."""
 
     turn_id: str
     user_message: StoredMessage | None
-    history: tuple[StoredMessage, ...]
+    history: tuple[Message, ...]
     later: tuple[StoredMessage, ...] = ()
 
 

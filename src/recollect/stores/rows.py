@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from json.encoder import encode_basestring
 from typing import Any
 
-from recollect.types.blocks import ContentBlock, TextBlock, as_blocks
+from recollect.types.blocks import ContentBlock, TextBlock, as_blocks, chat_messages
 from recollect.types.conversations import Conversation, Event, MessageDraft, StoredMessage
+from recollect.types.messages import Message
 from recollect.types.replies import ChatUsage
 from recollect.types.scope import Scope
 from recollect.types.times import from_micros, to_micros
@@ -67,6 +68,19 @@ def message(row: Sequence[Any]) -> StoredMessage:
         idempotency_key=row[13],
         meta=None if row[14] is None else json.loads(row[14]),
     )
+
+
+def history(found: Sequence[Sequence[Any]]) -> tuple[Message, ...]:
+    """Rows of `history_before` as chat messages, the oldest first."""
+    return tuple([message for row in reversed(found) for message in _chat(row[0], row[1], row[2])])
+
+
+def _chat(role: str, content: str, meta: str | None) -> list[Message]:
+    blocks = json.loads(content)
+    state = None if meta is None else json.loads(meta)
+    if len(blocks) == 1 and len(blocks[0]) == 2 and blocks[0]["type"] == "text":  # nearly all of them
+        return [Message(role, blocks[0]["text"], meta=state)]
+    return chat_messages(role, as_blocks(blocks), state)
 
 
 def event(row: Sequence[Any]) -> Event:

@@ -25,7 +25,7 @@ import pytest
 from recollect.app import Recollect
 from recollect.errors import ConversationClosedError, NotFoundError, StoreClosedError, StoreError
 from recollect.stores import Store, TurnBusy, TurnClaim, TurnDraft, TurnStarted
-from recollect.types import ChatUsage
+from recollect.types import ChatUsage, user_message
 from recollect.types.blocks import MediaBlock, TextBlock, ToolResultBlock, ToolUseBlock
 from recollect.types.conversations import Conversation, Event, MessageDraft
 from recollect.types.ids import new_id
@@ -531,7 +531,7 @@ class StoreConformance:
         assert isinstance(started, TurnStarted)
         assert started.user_message is not None
         assert started.turn_id == started.user_message.turn_id == claim.turn_id
-        assert [message.text for message in started.history] == ["Hi"]
+        assert started.history == (user_message("Hi"),)
         busy = await begin(MAYA, talk.id, _claim("you"), _draft("Me too"), tail_limit=5, now=utc_now())
         assert busy == TurnBusy(claim.turn_id, "me")
         assert len(await store.conversations.messages(MAYA, talk.id)) == 1
@@ -540,7 +540,7 @@ class StoreConformance:
         await store.conversations.end_turn(MAYA, talk.id, claim.turn_id, "me")
         again = await begin(MAYA, talk.id, _claim("you"), _draft("Now me"), tail_limit=1, now=utc_now())
         assert isinstance(again, TurnStarted)
-        assert [message.text for message in again.history] == ["Now me"]
+        assert again.history == (user_message("Now me"),)
 
     async def test_a_claim_can_be_evicted_runs_out_and_is_extended(self, store: Store) -> None:
         talk = await _conversation(store)

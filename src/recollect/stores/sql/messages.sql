@@ -35,6 +35,15 @@ WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id
 ORDER BY seq DESC
 LIMIT CAST(:limit AS BIGINT);
 
+-- name: history_before
+-- What a model is sent, the newest first.
+SELECT role, content, meta, turn_id
+FROM messages
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id
+    AND conversation_id = :conversation_id AND seq < :before AND visibility <> 'hidden'
+ORDER BY seq DESC
+LIMIT CAST(:limit AS BIGINT);
+
 -- name: messages_after
 SELECT
     id, conversation_id, seq, turn_id, role, content, created_at, visibility, stop_reason, model, provider, usage,

@@ -51,7 +51,7 @@ def connect(options: SqliteOptions) -> sqlite3.Connection:
     )
     try:
         if not options.read_only:
-            connection.execute("PRAGMA journal_mode = WAL").fetchall()
+            _use_wal(connection, options)
         connection.execute(f"PRAGMA synchronous = {options.synchronous}").fetchall()
         connection.execute("PRAGMA foreign_keys = ON").fetchall()
         connection.execute("PRAGMA temp_store = MEMORY").fetchall()
@@ -60,6 +60,20 @@ def connect(options: SqliteOptions) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def _use_wal(connection: sqlite3.Connection, options: SqliteOptions) -> None:
+    """Switch to WAL, which the first connection to a new file does: SQLite does not wait for others who do the same."""
+    deadline = time.monotonic() + options.busy_timeout
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL").fetchall()
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+        else:
+            return
 
 
 def run(connection: sqlite3.Connection, sql: dict[str, str], values: dict[str, Any], operation: Operation[T]) -> T:
