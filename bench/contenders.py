@@ -11,8 +11,10 @@ import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 BENCH = Path(__file__).resolve().parent
+WORKERS = BENCH / "workers"
 ENVIRONMENTS = BENCH.parent / ".bench"
 INSTALL_SECONDS = 900
 
@@ -35,39 +37,57 @@ class Failed(Exception):
 
 @dataclass(frozen=True)
 class Contender:
-    """One library: how to run its worker, and how it is imported."""
+    """One library: its environment's home, how to run its worker, and how it is imported."""
 
     name: str
-    python: Path
+    home: Path | None
     worker: Path
     imports: str
     packages: tuple[str, ...] = ()
 
     @property
+    def python(self) -> Path:
+        return Path(sys.executable) if self.home is None else _python_in(self.home)
+
+    @property
     def environment(self) -> dict[str, str]:
         # PYTHONDONTWRITEBYTECODE and the like would change what an import costs.
         kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-        if not self.packages and "PYTHONPATH" in os.environ:
+        if self.home is None and "PYTHONPATH" in os.environ:
             kept["PYTHONPATH"] = os.environ["PYTHONPATH"]
         return kept | QUIET
 
 
 def all_contenders() -> list[Contender]:
     """Recollect, in this interpreter, and the peers, each in its own."""
-    workers = BENCH / "workers"
-    found = [Contender("recollect", Path(sys.executable), workers / "recollect_worker.py", "import recollect")]
-    peers = tomllib.loads((BENCH / "peers.toml").read_text())
-    for name, peer in peers.items():
-        python = _python_in(ENVIRONMENTS / name)
-        found.append(Contender(name, python, workers / peer["worker"], peer["imports"], tuple(peer["packages"])))
+    found = [Contender("recollect", None, WORKERS / "recollect_worker.py", "import recollect")]
+    for name, peer in _peers().items():
+        worker = WORKERS / peer["worker"]
+        found.append(Contender(name, ENVIRONMENTS / name, worker, peer["imports"], tuple(peer["packages"])))
+    return found
+
+
+def persisting_contenders() -> list[Contender]:
+    """The same, those that keep conversations in SQLite.
+
+    What a peer needs for that goes into an environment of its own: what else is installed changes what an import costs.
+    """
+    found = [Contender("recollect", None, WORKERS / "recollect_persist.py", "import recollect")]
+    for name, peer in _peers().items():
+        persist = peer.get("persist")
+        if persist is None:
+            continue
+        home = ENVIRONMENTS / (f"{name}-persist" if persist["packages"] else name)
+        packages = (*peer["packages"], *persist["packages"])
+        found.append(Contender(name, home, WORKERS / persist["worker"], peer["imports"], packages))
     return found
 
 
 def prepare(contender: Contender, say: Callable[[str], None], *, install: bool = True) -> None:
     """Make the contender's environment, unless it is there with the same packages."""
-    if not contender.packages:
+    home = contender.home
+    if home is None:
         return
-    home = ENVIRONMENTS / contender.name
     mark = home / ".ready"
     wanted = json.dumps({"packages": contender.packages, "python": sys.version})
     if mark.exists() and mark.read_text() == wanted:
@@ -93,6 +113,10 @@ def _run(command: list[str]) -> None:
 def last_line(text: str | None) -> str:
     lines = (text or "").strip().splitlines()
     return lines[-1].strip() if lines else ""
+
+
+def _peers() -> dict[str, Any]:
+    return tomllib.loads((BENCH / "peers.toml").read_text())
 
 
 def _python_in(home: Path) -> Path:

@@ -10,17 +10,17 @@ and an environment of its own; rounds are interleaved, so that ratios hold while
 from __future__ import annotations
 
 import argparse
-import json
 import platform
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from pathlib import Path
+from functools import partial
 from typing import Any
 
-from contenders import Contender, Failed, all_contenders, prepare
-from measure import Worker, loaded_modules, time_import
+from contenders import Contender, Failed, all_contenders
+from measure import loaded_modules, time_import
 from report import compare, summary, table
+from running import Progress, Run, parsed, parser, publish, rotated
 
 BATCH_MS = 150.0
 """CPU time of one batch: long enough for the clock, short enough to interleave."""
@@ -43,80 +43,40 @@ OUR_IMPORTS = {
 """Names are loaded when first used, so `import recollect` alone would hide what a program pays."""
 
 
-class Progress:
-    """One line on stderr that is written over; whole lines where that is not a terminal."""
-
-    def __init__(self) -> None:
-        self._live = sys.stderr.isatty()
-
-    def __call__(self, text: str) -> None:
-        if self._live:
-            print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
-        else:
-            print(text, file=sys.stderr, flush=True)
-
-    def end(self) -> None:
-        if self._live:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
-
-
-class Bench:
-    """One run: who takes part, who has failed, and the samples so far."""
+class Bench(Run):
+    """One run, and the samples so far."""
 
     def __init__(self, contenders: Sequence[Contender], say: Progress) -> None:
-        self._contenders = list(contenders)
-        self._say = say
-        self.failed: dict[str, str] = {}
-        self.versions: dict[str, dict[str, str]] = {}
+        super().__init__(contenders, say)
         self.cpu: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
         self.wall: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
         self.imports: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
         self.loaded: list[str] | None = None
 
-    @property
-    def standing(self) -> list[Contender]:
-        return [contender for contender in self._contenders if contender.name not in self.failed]
-
-    def prepare(self, *, install: bool) -> None:
-        for contender in self.standing:
-            try:
-                prepare(contender, self._say, install=install)
-            except Failed as reason:
-                self.failed[contender.name] = str(reason)
-
     def run_operations(self, rounds: int) -> None:
-        workers: dict[str, Worker] = {}
         counts: dict[tuple[str, str], int] = {}
         try:
+            self.start()
             for contender in self.standing:
-                self._say(f"warming up {contender.name}")
-                try:
-                    worker = workers[contender.name] = Worker(contender)
-                    self.versions[contender.name] = worker.versions
-                    for kind in worker.kinds:
-                        counts[contender.name, kind] = _count(worker.warm_up(kind))
-                except Failed as reason:
-                    self.failed[contender.name] = str(reason)
+                self.say(f"warming up {contender.name}")
+                for kind in self.worker(contender.name).kinds:
+                    estimate = self.attempt(contender.name, partial(self.worker(contender.name).warm_up, kind))
+                    if estimate is not None:
+                        counts[contender.name, kind] = _count(estimate)
             for index in range(rounds):
-                self._say(f"turns and deltas: round {index + 1} of {rounds}")
-                for name, kind in _rotated(_by_kind(counts), index):
-                    if name in self.failed:
-                        continue
-                    try:
-                        cpu, wall = workers[name].run(kind, counts[name, kind])
-                    except Failed as reason:
-                        self.failed[name] = str(reason)
-                        continue
-                    self.cpu[name][kind].append(cpu)
-                    self.wall[name][kind].append(wall)
+                self.say(f"turns and deltas: round {index + 1} of {rounds}")
+                for name, kind in rotated(_by_kind(counts), index):
+                    times = self.attempt(name, partial(self.worker(name).run, kind, counts[name, kind]))
+                    if times is not None:
+                        self.cpu[name][kind].append(times[0])
+                        self.wall[name][kind].append(times[1])
         finally:
-            for worker in workers.values():
-                worker.close()
+            self.stop()
 
     def run_imports(self, rounds: int) -> None:
         for index in range(-1, rounds):
             # The first time fills the disk cache and writes bytecode, and does not count.
-            self._say(f"imports: round {index + 1} of {rounds}" if index >= 0 else "imports: first time")
+            self.say(f"imports: round {index + 1} of {rounds}" if index >= 0 else "imports: first time")
             for contender in self.standing:
                 ways = {contender.imports: contender.imports}
                 if contender.name == "recollect":
@@ -142,7 +102,7 @@ class Bench:
             "python": platform.python_version(),
             "platform": platform.platform(),
             "rounds": rounds,
-            "titles": {contender.name: self._title(contender) for contender in self._contenders},
+            "titles": self.titles,
             "versions": self.versions,
             "failed": self.failed,
             "numbers": numbers,
@@ -165,11 +125,6 @@ class Bench:
             "compared": compare(numbers),
         }
 
-    def _title(self, contender: Contender) -> str:
-        if contender.packages:
-            return " + ".join(package.replace("==", " ") for package in contender.packages)
-        return " ".join([contender.name, *self.versions.get(contender.name, {}).values()])
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     contenders = all_contenders()
@@ -182,33 +137,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     say.end()
 
     result = bench.result(options.rounds)
-    # With the JSON on stdout, the table must not spoil it.
-    print(table(result), file=sys.stderr if options.json == "-" else sys.stdout)
-    if options.json == "-":
-        print(json.dumps(result))
-    elif options.json:
-        Path(options.json).write_text(json.dumps(result, indent=1) + "\n")
+    publish(result, table(result), options.json)
     missed = [key for key, compared in result["compared"].items() if not compared["met"]]
     return 1 if options.check and (missed or bench.failed or bench.loaded != []) else 0
 
 
 def _options(arguments: Sequence[str] | None, names: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=9, help="rounds of turns and deltas (default: 9)")
-    parser.add_argument("--import-rounds", type=int, default=5, help="fresh interpreters for each import (default: 5)")
-    parser.add_argument("--only", default=",".join(names), help=f"some of {','.join(names)}")
-    parser.add_argument("--skip-install", action="store_true", help="use the environments that are there, make none")
-    parser.add_argument("--json", metavar="PATH", help="write all numbers as one JSON object; - for stdout")
-    parser.add_argument(
-        "--check", action="store_true", help="exit with 1 if a target is missed, or a contender could not be measured"
-    )
-    options = parser.parse_args(arguments)
-    options.only = [name.strip() for name in options.only.split(",")]
-    unknown = sorted(set(options.only) - set(names))
-    if unknown:
-        parser.error(f"--only: {', '.join(unknown)} is not one of {', '.join(names)}")
-    if options.rounds < 1 or options.import_rounds < 1:
-        parser.error("at least one round")
+    made = parser(__doc__, names, rounds=9)
+    made.add_argument("--import-rounds", type=int, default=5, help="fresh interpreters for each import (default: 5)")
+    options = parsed(made, arguments, names)
+    if options.import_rounds < 1:
+        made.error("at least one round")
     return options
 
 
@@ -219,12 +158,6 @@ def _count(estimate_ms: float) -> int:
 def _by_kind(pairs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     """Those that are compared run one after the other, close in time."""
     return sorted(pairs, key=lambda pair: pair[1])
-
-
-def _rotated(pairs: list[tuple[str, str]], by: int) -> list[tuple[str, str]]:
-    """Another order each round, so that nobody always follows the same neighbour's cache and heat."""
-    start = by % len(pairs) if pairs else 0
-    return pairs[start:] + pairs[:start]
 
 
 if __name__ == "__main__":

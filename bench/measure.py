@@ -41,13 +41,26 @@ class Worker:
 
     def warm_up(self, kind: str) -> float:
         """Milliseconds of CPU that one operation takes, roughly."""
-        estimate: float = self._ask(kind, None)["estimate_ms"]
+        estimate: float = self.ask(kind, None)["estimate_ms"]
         return estimate
 
     def run(self, kind: str, count: int) -> tuple[float, float]:
         """CPU and wall milliseconds of one operation, over `count` of them."""
-        answer = self._ask(kind, count)
+        answer = self.ask(kind, count)
         return answer["cpu_ms"], answer["wall_ms"]
+
+    def ask(self, kind: str, count: int | None, **more: Any) -> dict[str, Any]:
+        """Whatever the worker answers; `count` is None for a warm-up."""
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps({"kind": kind, "count": count, **more}) + "\n")
+            self._process.stdin.flush()
+        except OSError as error:
+            raise Failed(f"{kind}: its worker is gone: {self._last_words()}") from error
+        answer = self._answer()
+        if "error" in answer:
+            raise Failed(f"{kind}: {answer['error']}")
+        return answer
 
     def close(self) -> None:
         with contextlib.suppress(OSError):  # a worker that is gone does not read
@@ -61,18 +74,6 @@ class Worker:
         if self._process.stdout is not None:
             self._process.stdout.close()
         self._log.close()
-
-    def _ask(self, kind: str, count: int | None) -> dict[str, Any]:
-        assert self._process.stdin is not None
-        try:
-            self._process.stdin.write(json.dumps({"kind": kind, "count": count}) + "\n")
-            self._process.stdin.flush()
-        except OSError as error:
-            raise Failed(f"{kind}: its worker is gone: {self._last_words()}") from error
-        answer = self._answer()
-        if "error" in answer:
-            raise Failed(f"{kind}: {answer['error']}")
-        return answer
 
     def _answer(self) -> dict[str, Any]:
         assert self._process.stdout is not None

@@ -76,17 +76,17 @@ def table(result: Mapping[str, Any]) -> str:
             continue
         kinds = numbers[name]
         cells = [_ours(m, numbers) if name == "recollect" else kinds.get(m.key) for m in MEASURES]
-        rows.append([title, *map(_cell, cells)])
+        rows.append([title, *map(cell, cells)])
     compared = result["compared"]
     rows.append(["Recollect / fastest peer", *(_ratio(compared[measure.key]) for measure in MEASURES)])
     rows.append(["target", *(_verdict(measure, compared[measure.key]) for measure in MEASURES)])
-    lines += _aligned(rows)
+    lines += aligned(rows)
 
     ours = numbers.get("recollect", {})
-    beside = [[f"  {title}", _cell(ours[kind])] for kind, title in BESIDE.items() if kind in ours]
+    beside = [[f"  {title}", cell(ours[kind])] for kind, title in BESIDE.items() if kind in ours]
     if beside:
         lines += ["", "Recollect alone, CPU ms (of the two ways to stream, the slower one is compared above)"]
-        lines += _aligned(beside)
+        lines += aligned(beside)
     if result["imports"]:
         lines += ["", "Imports, wall ms in a fresh interpreter", *_imports(result["imports"])]
     if result["loaded"] is not None:
@@ -101,8 +101,8 @@ def _imports(imports: Sequence[Mapping[str, Any]]) -> list[str]:
     rows = [["", "whole interpreter", "statements alone", "whole / lightest peer"]]
     for row in imports:
         ratio = f"{row['whole']['median'] / lightest:.3f}" if lightest else "-"
-        rows.append([f"  {row['title']}", _cell(row["whole"]), _cell(row["alone"]), ratio])
-    return _aligned(rows)
+        rows.append([f"  {row['title']}", cell(row["whole"]), cell(row["alone"]), ratio])
+    return aligned(rows)
 
 
 def _ours(measure: Measure, numbers: Mapping[str, Mapping[str, Summary]]) -> Summary | None:
@@ -114,11 +114,11 @@ def _peers(numbers: Mapping[str, Mapping[str, Summary]]) -> list[tuple[str, Mapp
     return [(name, kinds) for name, kinds in numbers.items() if name != "recollect"]
 
 
-def _cell(row: Summary | None) -> str:
-    return "-" if row is None else f"{_short(row['median'])} ({_short(row['min'])})"
+def cell(row: Summary | None) -> str:
+    return "-" if row is None else f"{short(row['median'])} ({short(row['min'])})"
 
 
-def _short(value: float) -> str:
+def short(value: float) -> str:
     return f"{value:.4f}" if value < 0.1 else f"{value:.3f}" if value < 10 else f"{value:.1f}"
 
 
@@ -131,7 +131,7 @@ def _verdict(measure: Measure, compared: Mapping[str, Any]) -> str:
     return f"at most {measure.target_text}: {verdict}"
 
 
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     widths: dict[int, int] = {}
     for row in rows:
         for column, cell in enumerate(row):

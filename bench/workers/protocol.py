@@ -14,7 +14,7 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
@@ -77,7 +77,24 @@ def streamed(run: Callable[[], Awaitable[list[str]]]) -> Operation:
 
 
 def serve(operations: dict[str, Operation], seen: Seen, packages: Sequence[str]) -> None:
-    """Answer the parent's requests until it closes the pipe."""
+    """Answer the parent's requests for these operations until it closes the pipe."""
+
+    async def measured(request: dict[str, Any]) -> dict[str, Any]:
+        operation = operations[request["kind"]]
+        if request["count"] is None:
+            return {"estimate_ms": await _warm_up(operation, seen)}
+        cpu_ms, wall_ms = await _timed(operation, seen, request["count"])
+        return {"cpu_ms": cpu_ms, "wall_ms": wall_ms}
+
+    answer_requests(measured, list(operations), packages)
+
+
+def answer_requests(
+    measured: Callable[[dict[str, Any]], Coroutine[Any, Any, dict[str, Any]]],
+    kinds: Sequence[str],
+    packages: Sequence[str],
+) -> None:
+    """Answer each request with what `measured` gives for it, all on one event loop, until the pipe is closed."""
     # Frameworks may print: the pipe is kept for answers, and whatever else is written goes to stderr.
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
@@ -86,17 +103,11 @@ def serve(operations: dict[str, Operation], seen: Seen, packages: Sequence[str])
         answers.write(json.dumps(values) + "\n")
         answers.flush()
 
-    answer(kinds=list(operations), versions={name: version(name) for name in packages})
+    answer(kinds=kinds, versions={name: version(name) for name in packages})
     with asyncio.Runner() as runner:
         for line in sys.stdin:
-            request = json.loads(line)
-            operation = operations[request["kind"]]
             try:
-                if request["count"] is None:
-                    answer(estimate_ms=runner.run(_warm_up(operation, seen)))
-                else:
-                    cpu_ms, wall_ms = runner.run(_timed(operation, seen, request["count"]))
-                    answer(cpu_ms=cpu_ms, wall_ms=wall_ms)
+                answer(**runner.run(measured(json.loads(line))))
             except Exception as error:  # noqa: BLE001
                 # Whatever a framework raises is the parent's to report.
                 traceback.print_exc()
@@ -125,19 +136,19 @@ async def _timed(operation: Operation, seen: Seen, count: int) -> tuple[float, f
     for index in range(1, count + 1):
         outcomes.append(await operation.run())
         if index % SETTLE_EVERY == 0 or index == count:
-            await _settle()
+            await settle()
     cpu = time.process_time() - cpu
     wall = time.perf_counter() - wall
 
     for outcome in outcomes:
         _check(operation, outcome)
-    _expect("model calls", seen.model_calls - before[0], count * operation.model_calls)
-    _expect("tool runs", seen.tool_runs - before[1], count * operation.tool_runs)
-    _expect("messages the model saw", seen.longest_history, operation.history)
+    expect("model calls", seen.model_calls - before[0], count * operation.model_calls)
+    expect("tool runs", seen.tool_runs - before[1], count * operation.tool_runs)
+    expect("messages the model saw", seen.longest_history, operation.history)
     return 1000 * cpu / count, 1000 * wall / count
 
 
-async def _settle() -> None:
+async def settle() -> None:
     """Let the event loop do what operations left to it, such as closing generators: that is part of their cost."""
     for _ in range(SETTLE_PASSES):
         await asyncio.sleep(0)
@@ -145,11 +156,11 @@ async def _settle() -> None:
 
 def _check(operation: Operation, outcome: Any) -> None:
     if isinstance(outcome, list):
-        _expect("deltas", len(outcome), len(PIECES))
+        expect("deltas", len(outcome), len(PIECES))
         outcome = "".join(outcome)
-    _expect("text", outcome, operation.expected)
+    expect("text", outcome, operation.expected)
 
 
-def _expect(what: str, got: Any, wanted: Any) -> None:
+def expect(what: str, got: Any, wanted: Any) -> None:
     if got != wanted:
         raise AssertionError(f"{what}: {got!r:.80} instead of {wanted!r:.80}")

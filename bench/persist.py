@@ -1,0 +1,150 @@
+"""What a turn costs when it is kept on disk, for Recollect and its peers, in one run; and how fast appends are.
+
+A turn: the user's message comes in, a fake model that takes no time sees the history the library gives it and answers,
+and both are in a SQLite file. Conversations have 10, 100 and 1,000 messages, Recollect's also 10,000. Every batch of
+turns runs in a fresh file, on conversations that were filled before the clock started (workers/persisting.py).
+
+CPU time is that of the whole process, all threads. Bytes are what the database grows by: before and after a batch its
+log is emptied into the file by a second connection, the clock being stopped, then the sizes of the file and its log are
+added up. So they are what stays on disk, in whole pages, and not what was written on the way.
+
+Appends are single messages from 8 tasks into one conversation, each awaited, beside bare SQLite in the same run: one
+connection, WAL, synchronous=NORMAL, one such row per transaction, in a table without other indexes.
+
+    python bench/persist.py
+    python bench/persist.py --only recollect,agno --rounds 3 --json -
+"""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from contenders import ENVIRONMENTS, Contender, persisting_contenders
+from persist_report import APPENDS, checks, kind_of, table
+from report import summary
+from running import Progress, Run, parsed, parser, publish, rotated
+
+LENGTHS = (10, 100, 1_000)
+LONGEST = 10_000
+LEAST_LENGTH = 10
+BATCH_MS = 300.0
+"""CPU time of one batch: enough turns that a page more or less does not matter, few enough to interleave."""
+LEAST_COUNT = 20
+MOST_COUNT = 10_000
+
+Task = tuple[str, str, int | None]
+"""A contender, what it does, and at which length."""
+
+
+class Bench(Run):
+    """One run, and the samples so far: by contender, kind and measure."""
+
+    def __init__(self, contenders: Sequence[Contender], say: Progress, folder: Path) -> None:
+        super().__init__(contenders, say)
+        self._folder = folder
+        self.samples: dict[str, dict[str, dict[str, list[float]]]] = defaultdict(
+            lambda: defaultdict(lambda: defaultdict(list))
+        )
+
+    def run(self, rounds: int, lengths: Sequence[int], longest: int, batch_ms: float) -> None:
+        try:
+            self.start()
+            counts: dict[Task, int] = {}
+            for task in self._tasks(lengths, longest):
+                self.say(f"warming up {_named(task)}")
+                answer = self._ask(task, None)
+                if answer is not None:
+                    counts[task] = max(LEAST_COUNT, min(MOST_COUNT, round(batch_ms / answer["estimate_ms"])))
+            for index in range(rounds):
+                for task in rotated([*counts], index):
+                    self.say(f"round {index + 1} of {rounds}: {_named(task)}")
+                    for measure, value in (self._ask(task, counts[task]) or {}).items():
+                        self.samples[task[0]][kind_of(*task[1:])][measure].append(value)
+        finally:
+            self.stop()
+
+    def result(self, rounds: int, lengths: Sequence[int], longest: int) -> dict[str, Any]:
+        numbers = {
+            contender.name: {
+                kind: {measure: summary(values) for measure, values in measures.items()}
+                for kind, measures in self.samples[contender.name].items()
+            }
+            for contender in self.standing
+        }
+        return {
+            "python": platform.python_version(),
+            "platform": platform.platform(),
+            "rounds": rounds,
+            "lengths": [*lengths],
+            "longest": longest,
+            "titles": self.titles,
+            "versions": self.versions,
+            "failed": self.failed,
+            "numbers": numbers,
+            "checks": checks(numbers, lengths, longest),
+        }
+
+    def _tasks(self, lengths: Sequence[int], longest: int) -> list[Task]:
+        """Those that are compared run one after the other, close in time."""
+        names = [contender.name for contender in self.standing]
+        tasks: list[Task] = [(name, "turn", length) for length in lengths for name in names]
+        if "recollect" in names:
+            if longest not in lengths:
+                tasks.append(("recollect", "turn", longest))
+            tasks.extend(("recollect", kind, None) for kind in APPENDS)
+        return tasks
+
+    def _ask(self, task: Task, count: int | None) -> dict[str, Any] | None:
+        name, kind, length = task
+        folder = self._folder / name
+        folder.mkdir(exist_ok=True)
+        return self.attempt(name, partial(self.worker(name).ask, kind, count, length=length, folder=str(folder)))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    contenders = persisting_contenders()
+    options = _options(arguments, [contender.name for contender in contenders])
+    say = Progress()
+    ENVIRONMENTS.mkdir(exist_ok=True)
+    # Not the system's folder for temporary files, which may be in memory.
+    with tempfile.TemporaryDirectory(prefix="persist-", dir=ENVIRONMENTS) as folder:
+        bench = Bench([one for one in contenders if one.name in options.only], say, Path(folder))
+        bench.prepare(install=not options.skip_install)
+        bench.run(options.rounds, options.lengths, options.longest, options.batch_ms)
+    say.end()
+
+    result = bench.result(options.rounds, options.lengths, options.longest)
+    publish(result, table(result), options.json)
+    missed = any(check["met"] is not True for check in result["checks"])
+    return 1 if bench.failed or (options.check and missed) else 0
+
+
+def _options(arguments: Sequence[str] | None, names: Sequence[str]) -> argparse.Namespace:
+    made = parser(__doc__, names, rounds=7)
+    made.add_argument("--lengths", default=",".join(map(str, LENGTHS)), help="messages in a conversation, for all")
+    made.add_argument("--longest", type=int, default=LONGEST, help=f"and for Recollect alone (default: {LONGEST})")
+    made.add_argument("--batch-ms", type=float, default=BATCH_MS, help=f"CPU time of a batch (default: {BATCH_MS:.0f})")
+    options = parsed(made, arguments, names)
+    try:
+        options.lengths = sorted({int(length) for length in options.lengths.split(",")})
+    except ValueError:
+        made.error("--lengths: numbers with commas between them")
+    if any(length < LEAST_LENGTH or length % 2 for length in [*options.lengths, options.longest]):
+        made.error(f"a length is an even number, at least {LEAST_LENGTH}")
+    return options
+
+
+def _named(task: Task) -> str:
+    return f"{task[0]}, {kind_of(*task[1:])}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

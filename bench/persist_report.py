@@ -1,0 +1,103 @@
+"""Samples of bench/persist.py into checks and a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from report import aligned, cell
+
+Numbers = Mapping[str, Mapping[str, Mapping[str, Any]]]
+"""By contender, kind and measure (`cpu_ms`, `wall_ms`, `bytes`): median, minimum and all samples."""
+
+APPENDS = {
+    "append_raw": "bare SQLite, a transaction each",
+    "append_single": "append_user_message from 8 tasks",
+    "append_batched": "append_messages, 100 at a time",
+}
+
+FLAT = 1.2
+SHORT, SHORT_SHARE = 10, 1 / 4
+LONG, LONG_SHARE, LONG_PEERS = 1_000, 1 / 20, ("langgraph", "openai-agents")
+APPEND_SHARE = 1 / 3
+
+
+def kind_of(kind: str, length: int | None) -> str:
+    return kind if length is None else f"{kind}_{length}"
+
+
+def checks(numbers: Numbers, lengths: Sequence[int], longest: int) -> list[dict[str, Any]]:
+    """Every goal, with the ratio of medians, that of minima, and whether it is met; None if it could not be judged."""
+    return [*_flat(numbers, lengths[0], longest), *_shares(numbers), _appends(numbers)]
+
+
+def _flat(numbers: Numbers, shortest: int, longest: int) -> Iterator[dict[str, Any]]:
+    for measure, title in (("cpu_ms", "CPU"), ("bytes", "bytes")):
+        long = _found(numbers, "recollect", kind_of("turn", longest), measure)
+        short = _found(numbers, "recollect", kind_of("turn", shortest), measure)
+        yield _check(f"flat: {title} of a turn at {longest:,} messages / at {shortest:,}", long, short, FLAT, "1.2")
+
+
+def _shares(numbers: Numbers) -> Iterator[dict[str, Any]]:
+    peers = [name for name in numbers if name != "recollect"]
+    wanted = [(peer, SHORT, SHORT_SHARE, "1/4") for peer in peers]
+    wanted += [(peer, LONG, LONG_SHARE, "1/20") for peer in LONG_PEERS if peer in peers]
+    for peer, length, share, text in wanted:
+        ours, theirs = (_found(numbers, name, kind_of("turn", length), "cpu_ms") for name in ("recollect", peer))
+        yield _check(f"CPU of a turn at {length:,} messages / {peer}'s", ours, theirs, share, text)
+
+
+def _appends(numbers: Numbers) -> dict[str, Any]:
+    ours, raw = (_found(numbers, "recollect", kind, "wall_ms") for kind in ("append_single", "append_raw"))
+    # Milliseconds turned into rates: the raw time over ours is our rate over the raw one.
+    return _check("single appends per second from 8 tasks / bare SQLite's", raw, ours, APPEND_SHARE, "1/3", least=True)
+
+
+def _check(title: str, over: Any, under: Any, target: float, text: str, *, least: bool = False) -> dict[str, Any]:
+    goal = {"title": title, "target": target, "target_text": f"{'at least' if least else 'at most'} {text}"}
+    if over is None or under is None:
+        return goal | {"ratio": None, "met": None}
+    ratio = over["median"] / under["median"]
+    met = ratio >= target if least else ratio <= target
+    return goal | {"ratio": ratio, "ratio_of_minima": over["min"] / under["min"], "met": met}
+
+
+def _found(numbers: Numbers, name: str, kind: str, measure: str) -> Any:
+    return numbers.get(name, {}).get(kind, {}).get(measure)
+
+
+def table(result: Mapping[str, Any]) -> str:
+    """Everything a person wants to see of a run."""
+    numbers: Numbers = result["numbers"]
+    lengths = sorted({*result["lengths"], result["longest"]})
+    head = ["", *(f"{length:,} messages" for length in lengths)]
+    lines = [f"Python {result['python']}, {result['rounds']} rounds, interleaved. Median (minimum).", ""]
+    for measure, title in (("cpu_ms", "A kept turn, CPU ms"), ("wall_ms", "wall ms"), ("bytes", "growth in bytes")):
+        rows = [[title, *head[1:]]]
+        for name, label in result["titles"].items():
+            found = [_found(numbers, name, kind_of("turn", length), measure) for length in lengths]
+            row = ["failed"] if name in result["failed"] else [*map(_bytes if measure == "bytes" else cell, found)]
+            rows.append([f"  {label}", *row])
+        lines += [*aligned(rows), ""]
+    rows = [["Recollect's appends", "per second", "CPU ms each"]]
+    for kind, label in APPENDS.items():
+        wall, cpu = (_found(numbers, "recollect", kind, measure) for measure in ("wall_ms", "cpu_ms"))
+        rows.append([f"  {label}", _rate(wall), cell(cpu)])
+    lines += [*aligned(rows), "", *aligned([["Goals", "ratio (of minima)"], *map(_row, result["checks"])])]
+    lines += [f"FAILED {result['titles'][name]}: {reason}" for name, reason in result["failed"].items()]
+    return "\n".join(lines)
+
+
+def _row(check: Mapping[str, Any]) -> list[str]:
+    ratio = "-" if check["ratio"] is None else f"{check['ratio']:.3f} ({check['ratio_of_minima']:.3f})"
+    verdict = {True: "met", False: "NOT MET", None: "not judged"}[check["met"]]
+    return [f"  {check['title']}", ratio, f"{check['target_text']}: {verdict}"]
+
+
+def _bytes(row: Any) -> str:
+    return "-" if row is None else f"{row['median']:,.0f} ({row['min']:,.0f})"
+
+
+def _rate(row: Any) -> str:
+    """The fastest is the one of the least time."""
+    return "-" if row is None else f"{1000 / row['median']:,.0f} (at best {1000 / row['min']:,.0f})"

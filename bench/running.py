@@ -1,0 +1,124 @@
+"""What every benchmark's run shares: who takes part, who has failed, and the options that all of them have."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from contenders import Contender, Failed, prepare
+from measure import Worker
+
+T = TypeVar("T")
+
+
+class Progress:
+    """One line on stderr that is written over; whole lines where that is not a terminal."""
+
+    def __init__(self) -> None:
+        self._live = sys.stderr.isatty()
+
+    def __call__(self, text: str) -> None:
+        if self._live:
+            print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+        else:
+            print(text, file=sys.stderr, flush=True)
+
+    def end(self) -> None:
+        if self._live:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+class Run:
+    """Who takes part, who has failed and why. One that has failed is left out from then on."""
+
+    def __init__(self, contenders: Sequence[Contender], say: Progress) -> None:
+        self.contenders = list(contenders)
+        self.say = say
+        self.failed: dict[str, str] = {}
+        self.versions: dict[str, dict[str, str]] = {}
+        self._workers: dict[str, Worker] = {}
+
+    @property
+    def standing(self) -> list[Contender]:
+        return [contender for contender in self.contenders if contender.name not in self.failed]
+
+    @property
+    def titles(self) -> dict[str, str]:
+        return {contender.name: self._title(contender) for contender in self.contenders}
+
+    def prepare(self, *, install: bool) -> None:
+        for contender in self.standing:
+            self.attempt(contender.name, partial(prepare, contender, self.say, install=install))
+
+    def start(self) -> None:
+        for contender in self.standing:
+            self.attempt(contender.name, partial(self._start, contender))
+
+    def worker(self, name: str) -> Worker:
+        return self._workers[name]
+
+    def stop(self) -> None:
+        for worker in self._workers.values():
+            worker.close()
+
+    def attempt(self, name: str, work: Callable[[], T]) -> T | None:
+        """What `work` gives; None if the contender is out of the run, or now is."""
+        if name in self.failed:
+            return None
+        try:
+            return work()
+        except Failed as reason:
+            self.failed[name] = str(reason)
+            return None
+
+    def _start(self, contender: Contender) -> None:
+        worker = self._workers[contender.name] = Worker(contender)
+        self.versions[contender.name] = worker.versions
+
+    def _title(self, contender: Contender) -> str:
+        if contender.packages:
+            return " + ".join(package.replace("==", " ") for package in contender.packages)
+        return " ".join([contender.name, *self.versions.get(contender.name, {}).values()])
+
+
+def rotated(pairs: Sequence[T], by: int) -> list[T]:
+    """Another order each round, so that nobody always follows the same neighbour's cache and heat."""
+    start = by % len(pairs) if pairs else 0
+    return [*pairs[start:], *pairs[:start]]
+
+
+def parser(title: str | None, names: Sequence[str], *, rounds: int) -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(description=(title or "").partition("\n")[0])
+    made.add_argument("--rounds", type=int, default=rounds, help=f"rounds, interleaved (default: {rounds})")
+    made.add_argument("--only", default=",".join(names), help=f"some of {','.join(names)}")
+    made.add_argument("--skip-install", action="store_true", help="use the environments that are there, make none")
+    made.add_argument("--json", metavar="PATH", help="write all numbers as one JSON object; - for stdout")
+    made.add_argument(
+        "--check", action="store_true", help="exit with 1 if a target is missed, or a contender could not be measured"
+    )
+    return made
+
+
+def parsed(made: argparse.ArgumentParser, arguments: Sequence[str] | None, names: Sequence[str]) -> argparse.Namespace:
+    options = made.parse_args(arguments)
+    options.only = [name.strip() for name in options.only.split(",")]
+    unknown = sorted(set(options.only) - set(names))
+    if unknown:
+        made.error(f"--only: {', '.join(unknown)} is not one of {', '.join(names)}")
+    if options.rounds < 1:
+        made.error("at least one round")
+    return options
+
+
+def publish(result: dict[str, Any], text: str, json_to: str | None) -> None:
+    """Print the table; with the JSON on stdout, the table must not spoil it."""
+    print(text, file=sys.stderr if json_to == "-" else sys.stdout)
+    if json_to == "-":
+        print(json.dumps(result))
+    elif json_to:
+        Path(json_to).write_text(json.dumps(result, indent=1) + "\n")

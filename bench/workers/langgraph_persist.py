@@ -1,0 +1,73 @@
+"""LangGraph through LangChain's `create_agent`, with an `AsyncSqliteSaver`; it replays the whole conversation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import persisting
+from langchain.agents import create_agent
+from langchain_core.language_models.chat_models import BaseChatModel
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
+from langchain_core.outputs import ChatGeneration, ChatResult
+from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+from persisting import Seen
+
+seen = Seen()
+
+
+class InstantModel(BaseChatModel):
+    @property
+    def _llm_type(self) -> str:
+        return "instant"
+
+    async def _agenerate(
+        self, messages: list[BaseMessage], stop: Any = None, run_manager: Any = None, **options: Any
+    ) -> ChatResult:
+        seen.model_called(messages)
+        return ChatResult(generations=[ChatGeneration(message=AIMessage(content=persisting.ANSWER))])
+
+    def _generate(self, *args: Any, **options: Any) -> ChatResult:
+        raise NotImplementedError
+
+
+class Keeper:
+    async def open(self, path: Path) -> None:
+        self._open = AsyncExitStack()
+        self._threads = 0
+        saver = await self._open.enter_async_context(AsyncSqliteSaver.from_conn_string(str(path)))
+        self._agent: Any = create_agent(InstantModel(), checkpointer=saver)
+
+    async def close(self) -> None:
+        await self._open.aclose()
+
+    async def fill(self, texts: Sequence[str]) -> str:
+        id = f"thread_{self._threads}"
+        self._threads += 1
+        messages = [AIMessage(text) if index % 2 else HumanMessage(text) for index, text in enumerate(texts)]
+        await self._agent.aupdate_state(_config(id), {"messages": messages}, as_node="model")
+        return id
+
+    async def turn(self, id: str, text: str) -> str:
+        said = {"messages": [{"role": "user", "content": text}]}
+        return str((await self._agent.ainvoke(said, _config(id)))["messages"][-1].content)
+
+    async def stored(self, id: str) -> list[str]:
+        state = await self._agent.aget_state(_config(id))
+        return [self.text(message) for message in state.values["messages"]]
+
+    def window(self, length: int) -> int:
+        return length + 1
+
+    def text(self, message: Any) -> str:
+        return str(message.content)
+
+
+def _config(id: str) -> dict[str, Any]:
+    return {"configurable": {"thread_id": id}}
+
+
+if __name__ == "__main__":
+    persisting.serve(Keeper(), seen, ["langgraph", "langchain", "langchain-core", "langgraph-checkpoint-sqlite"])

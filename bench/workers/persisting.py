@@ -1,0 +1,191 @@
+"""What the workers of bench/persist.py share: batches of turns on a conversation of a given length, in a fresh file.
+
+A batch is spread over as many conversations as it takes for each to stay near the length: the lengths its turns find
+have that length as their mean. Conversations are filled before the clock starts, and the last turn before it is a real
+one, so that no first use is timed. Everything is checked after the clock has stopped, the file from a second opening.
+"""
+
+from __future__ import annotations
+
+import gc
+import sqlite3
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import protocol
+from protocol import expect
+
+TEXT_LENGTH = 120
+ANSWER = "That sounds good to me. ".ljust(TEXT_LENGTH, ".")
+WARM_UP_MS = 100.0
+WARM_UP_COUNT = 5
+
+
+def said(index: int) -> str:
+    """The text of a conversation's message: all of one size, no two the same."""
+    return f"{index:06d} tells of the day, ".ljust(TEXT_LENGTH, ".")
+
+
+@dataclass
+class Seen:
+    """What the fake model noticed: how many messages each call held, and those of the last call."""
+
+    lengths: list[int] = field(default_factory=list)
+    last: Sequence[Any] = ()
+
+    def model_called(self, messages: Sequence[Any]) -> None:
+        self.lengths.append(len(messages))
+        self.last = messages
+
+
+class Keeper(Protocol):
+    """A library that keeps conversations in a SQLite file."""
+
+    async def open(self, path: Path) -> None: ...
+
+    async def close(self) -> None: ...
+
+    async def fill(self, texts: Sequence[str]) -> str:
+        """A new conversation that holds these messages, the user's and the assistant's in turn; gives its id."""
+        ...
+
+    async def turn(self, id: str, text: str) -> str: ...
+
+    async def stored(self, id: str) -> list[str]:
+        """The texts of all messages, in order."""
+        ...
+
+    def window(self, length: int) -> int:
+        """How many messages the model is sent when a turn finds a conversation of that length."""
+        ...
+
+    def text(self, message: Any) -> str:
+        """The text of a message as the model is sent it."""
+        ...
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How many turns, and on how many conversations they are spread."""
+
+    length: int
+    turns: int
+    conversations: int
+
+    @classmethod
+    def of(cls, length: int, count: int) -> Plan:
+        # An odd number, so that each conversation begins with whole turns, and the middle one finds just the length.
+        turns = min(max(5, length // 10), max(count - 1, 1)) | 1
+        return cls(length, turns, max(1, round(count / turns)))
+
+    @property
+    def filled(self) -> int:
+        return self.length - (self.turns - 1)
+
+    @property
+    def count(self) -> int:
+        return self.turns * self.conversations
+
+
+async def timed_turns(keeper: Keeper, seen: Seen, path: Path, length: int, count: int) -> dict[str, float]:
+    """CPU and wall milliseconds, and bytes of growth, of one turn."""
+    plan = Plan.of(length, count)
+    before = [said(index) for index in range(plan.filled)]
+    before[-1] = ANSWER
+    questions = [said(plan.filled + 2 * index) for index in range(plan.turns)]
+    await keeper.open(path)
+    ids = []
+    for _ in range(plan.conversations):
+        ids.append(await keeper.fill(before[:-2]))
+        await keeper.turn(ids[-1], before[-2])
+    size = size_of(path)
+    seen.lengths.clear()
+    answers = []
+    gc.collect()
+    wall = time.perf_counter()
+    cpu = time.process_time()
+    for id in ids:
+        answers += [await keeper.turn(id, question) for question in questions]
+    await protocol.settle()
+    cpu = time.process_time() - cpu
+    wall = time.perf_counter() - wall
+    grown = size_of(path) - size
+
+    expect("answers", answers, [ANSWER] * plan.count)
+    windows = [keeper.window(plan.filled + 2 * index) for index in range(plan.turns)]
+    expect("messages the model saw", seen.lengths, windows * plan.conversations)
+    asked = [*before, *(text for question in questions for text in (question, ANSWER))]
+    # A framework may have put the answer into the list it gave to the model.
+    expect(
+        "texts the model saw",
+        [keeper.text(message) for message in seen.last][: windows[-1]],
+        asked[:-1][-windows[-1] :],
+    )
+    await keeper.close()
+    await keeper.open(path)
+    for id in ids:
+        expect("messages on disk", await keeper.stored(id), asked)
+    await keeper.close()
+    return per_operation(plan.count, cpu, wall) | {"bytes": grown / plan.count}
+
+
+def per_operation(count: int, cpu: float, wall: float) -> dict[str, float]:
+    """Seconds of a batch as milliseconds of one operation."""
+    return {"cpu_ms": 1000 * cpu / count, "wall_ms": 1000 * wall / count}
+
+
+def size_of(path: Path) -> int:
+    """Bytes of the file, and of its log once that is emptied into it: how full a log happens to be is no growth."""
+    connection = sqlite3.connect(path)
+    try:
+        busy = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+    finally:
+        connection.close()
+    expect("busy connections", busy, 0)
+    files = path.parent.glob(f"{path.name}*")
+    return sum(file.stat().st_size for file in files if not file.name.endswith("-shm"))
+
+
+Batch = Callable[[Path, int], Awaitable[dict[str, float]]]
+"""Measures so many operations on a file that is not there yet."""
+
+
+def serve(keeper: Keeper, seen: Seen, packages: Sequence[str], more: dict[str, Batch] | None = None) -> None:
+    """Answer requests for turns, and for whatever `more` a worker can do."""
+    batches = more or {}
+
+    async def measured(request: dict[str, Any]) -> dict[str, Any]:
+        async def turns(path: Path, count: int) -> dict[str, float]:
+            return await timed_turns(keeper, seen, path, request["length"], count)
+
+        batch = batches.get(request["kind"], turns)
+        folder = Path(request["folder"])
+        if request["count"] is None:
+            return {"estimate_ms": await _warm_up(batch, folder)}
+        return await _in_fresh_file(batch, folder, request["count"])
+
+    protocol.answer_requests(measured, ["turn", *batches], packages)
+
+
+async def _warm_up(batch: Batch, folder: Path) -> float:
+    count = WARM_UP_COUNT
+    while True:
+        cpu_ms = (await _in_fresh_file(batch, folder, count))["cpu_ms"]
+        if count > WARM_UP_COUNT and cpu_ms * count >= WARM_UP_MS:
+            return cpu_ms
+        count *= 4
+
+
+async def _in_fresh_file(batch: Batch, folder: Path, count: int) -> dict[str, float]:
+    try:
+        return await batch(folder / "kept.db", count)
+    finally:
+        _empty(folder)
+
+
+def _empty(folder: Path) -> None:
+    for file in folder.iterdir():
+        file.unlink()
