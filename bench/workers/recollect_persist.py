@@ -19,7 +19,7 @@ from recollect import Recollect
 from recollect.chat import ChatRequest, ModelBase
 from recollect.types import ChatReply, ReplyDelta
 
-TAIL = 50
+TAIL = 30
 """What `run_turn` sends by default."""
 TASKS = 8
 BATCH = 100

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from recollect.errors import InvalidArgumentError
 from recollect.types.blocks import Content, ContentBlock, as_blocks
 from recollect.types.conversations import VISIBILITIES
+from recollect.types.jsontext import is_storable
 from recollect.types.replies import ChatUsage
 from recollect.types.times import as_utc
 
@@ -47,7 +48,7 @@ def optional_text(what: str, value: Any, limit: int) -> str | None:
         raise InvalidArgumentError(f"{what} is a text, not {value!r:.80}.")
     if len(value) > limit:
         raise InvalidArgumentError(f"{what} has {len(value)} characters; {limit} is the limit.")
-    if "\x00" in value or (not value.isascii() and any("\ud800" <= char <= "\udfff" for char in value)):
+    if not is_storable(value):
         raise InvalidArgumentError(f"{what} holds characters that cannot be stored: {value!r:.80}.")
     return value
 

@@ -263,7 +263,7 @@ class Conversations:
           `provider` who serves that name, `options` a `ChatOptions`, or a mapping of its fields and `system_prompt`.
         - `tools` are functions, `Tool`s, or descriptions (`name`, `description`, `parameters`) whose calls go to
           `tool_handler(name, arguments)`. After `max_cycles` model calls (10) it is asked to answer without tools.
-        - `tail_limit` (50) is how many messages of the log the model is sent.
+        - `tail_limit` (30) is how many messages of the log the model is sent.
         - `idempotency_key`: a retry uses the user's message that was stored before, and is answered anew.
         - `wait` (60 seconds): turns of one conversation run one after the other, in all processes. One that comes while
           another runs waits that long, then raises `TurnConflictError`.

@@ -29,7 +29,7 @@ from recollect.types.conversations import MessageDraft, StoredMessage, ToolInvoc
 from recollect.types.ids import new_id
 from recollect.types.scope import Scope
 
-TAIL_LIMIT = 50
+TAIL_LIMIT = 30
 WAIT_SECONDS = 60.0
 
 _STATUS = {"approval": "approval", "max_iterations": "max_cycles", "max_tokens": "truncated"}

@@ -10,12 +10,11 @@ from typing import Literal
 
 HERE = Path(__file__).parent
 Dialect = Literal["sqlite", "postgres"]
-DRIVERS = {"sqlite": "sqlite3", "postgres": "asyncpg"}
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One statement in an engine's words. `parameters` is the order in which PostgreSQL takes its values."""
+    """One statement in an engine's words, and the order in which it takes its values."""
 
     name: str
     sql: str
@@ -30,13 +29,15 @@ def statements(dialect: Dialect) -> Mapping[str, Statement]:
     found: dict[str, Statement] = {}
     for folder in (HERE / "sql", HERE / "sql" / dialect):
         for path in sorted(folder.glob("*.sql")):
-            queries = aiosql.from_path(path, DRIVERS[dialect], mandatory_parameters=False)
-            order = getattr(queries.driver_adapter, "var_sorted", {})
+            queries = aiosql.from_path(path, "asyncpg", mandatory_parameters=False)
+            order = queries.driver_adapter.var_sorted
             for name in queries.available_queries:
                 if name.endswith("_cursor"):
                     continue  # aiosql's second door to a SELECT
                 sql = getattr(queries, name).sql
-                found[name] = Statement(name, sql, tuple(order.get(name, ())))
+                if dialect == "sqlite":  # bound by place there too: looking up names costs more than a short statement
+                    sql = sql.replace("$", "?")
+                found[name] = Statement(name, sql, tuple(order[name]))
     return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -194,54 +194,95 @@ def _stale(scope: Scope | None, after: str, idle_since: int, now: int) -> Operat
     return [(Scope(row[0], row[1], row[2]), row[3]) for row in found]
 
 
+@dataclass(slots=True)
+class _Head:
+    """The part of a conversation's row that its messages move."""
+
+    id: str
+    status: str
+    last_seq: int
+    turns: int
+    summarized_turns: int
+    turn_id: str | None
+    running_turn: str | None
+    running_owner: str | None
+    running_until: int | None
+
+
+def _locked(id: str) -> Operation[_Head]:
+    """The head, which nobody else can move until the transaction ends."""
+    found = yield "conversation_lock", {"id": id}
+    if not found:
+        raise NotFoundError("conversation", id)
+    return _Head(id, *found[0])
+
+
+def _written(head: _Head, now: int) -> Operation[None]:
+    yield (
+        "conversation_write",
+        {
+            "id": head.id,
+            "last_seq": head.last_seq,
+            "turns": head.turns,
+            "turn_id": head.turn_id,
+            "running_turn": head.running_turn,
+            "running_owner": head.running_owner,
+            "running_until": head.running_until,
+            "now": now,
+        },
+    )
+
+
 def _append(
     id: str, turns: Sequence[TurnDraft], encoded: Encoded, now: int, release: str | None
 ) -> Operation[Appended]:
+    head = yield from _locked(id)
+    before = head.last_seq
+    stored = yield from _appended(head, turns, encoded, now)
+    if release is not None and (head.running_turn, head.running_owner) == (turns[-1].turn_id, release):
+        head.running_turn = head.running_owner = head.running_until = None
+    if head.last_seq != before or release is not None:
+        yield from _written(head, now)
+    return Appended(tuple(stored), head.turns, head.summarized_turns)
+
+
+def _appended(head: _Head, turns: Sequence[TurnDraft], encoded: Encoded, now: int) -> Operation[list[StoredMessage]]:
+    """Insert the messages and their events, and move the head; it is for the caller to write it."""
     stored: list[StoredMessage] = []
-    reached = (0, 0)
     for turn, values in zip(turns, encoded, strict=True):
-        known, turn = yield from _already_stored(id, turn)
-        fresh = len(turn.messages) - len(known)
-        if fresh:
-            advance = {
-                "id": id,
-                "count": fresh,
-                "turn_id": turn.turn_id,
-                "starts": int(turn.starts),
-                "joins": int(turn.joins),
-                "now": now,
-            }
-            advanced = yield "conversation_advance", advance
-            if not advanced:
-                yield from _refused(id)
-            last, turn_id, *reached = advanced[0]
-            seq = last - fresh
+        known = yield from _already_stored(head.id, turn)
+        turn_id, starts = turn.turn_id, turn.starts
+        if known:
+            turn_id, starts = next(reversed(known.values())).turn_id, False
+        elif turn.joins and head.turn_id is not None:
+            turn_id = head.turn_id
+        if len(known) < len(turn.messages):
+            if head.status != "open":
+                raise ConversationClosedError(head.id)
+            head.turns += 1 if starts or head.turn_id is None else 0
+            head.turn_id = turn_id
         for draft, row in zip(turn.messages, values, strict=True):
             if draft.idempotency_key in known:
                 stored.append(known[draft.idempotency_key])
                 continue
-            seq += 1
-            yield "message_insert", {**row, "conversation_id": id, "seq": seq, "turn_id": turn_id}
+            seq = head.last_seq = head.last_seq + 1
+            yield "message_insert", {**row, "conversation_id": head.id, "seq": seq, "turn_id": turn_id}
             data = APPENDED % (draft.id, seq, draft.role, turn_id, draft.visibility)
-            yield "event_insert", {"type": "message.appended", "subject_id": id, "data": data, "now": now}
-            stored.append(rows.placed(draft, id, seq, turn_id))
-    if release is not None:
-        yield "turn_release", {"id": id, "turn_id": turns[-1].turn_id, "owner": release}
-    return Appended(tuple(stored), *reached)
+            yield "event_insert", {"type": "message.appended", "subject_id": head.id, "data": data, "now": now}
+            stored.append(rows.placed(draft, head.id, seq, turn_id))
+    return stored
 
 
-def _already_stored(id: str, turn: TurnDraft) -> Operation[tuple[dict[str | None, StoredMessage], TurnDraft]]:
-    """The messages whose idempotency key the conversation holds, and the turn, which is then theirs."""
+def _already_stored(id: str, turn: TurnDraft) -> Operation[dict[str | None, StoredMessage]]:
+    """The messages whose idempotency key the conversation holds."""
     known: dict[str | None, StoredMessage] = {}
-    keys = [draft.idempotency_key for draft in turn.messages if draft.idempotency_key is not None]
-    if keys:
-        yield from _locked(id)  # or two retries at once would both find nothing
-    for key in keys:
-        found = yield "message_by_key", {"conversation_id": id, "idempotency_key": key}
-        if found:
-            known[key] = rows.message(found[0])
-            turn = replace(turn, turn_id=known[key].turn_id, starts=False, joins=False)
-    return known, turn
+    for draft in turn.messages:
+        key = draft.idempotency_key
+        if key is not None:
+            found = yield "message_by_key", {"conversation_id": id, "idempotency_key": key}
+            if found:
+                known[key] = rows.message(found[0])
+    return known
 
 
 def _message(id: str) -> Operation[StoredMessage | None]:
@@ -270,16 +311,15 @@ class _Begun:
 def _begin_turn(
     id: str, claim: TurnClaim, draft: MessageDraft | None, encoded: Encoded, tail_limit: int, now: int
 ) -> Operation[_Begun | TurnBusy]:
-    status, running, owner, until = yield from _locked(id)
-    if status != "open":
+    head = yield from _locked(id)
+    if head.status != "open":
         raise ConversationClosedError(id)
-    if owner is not None and owner != claim.evict and until > claim.now * 1_000_000:
-        return TurnBusy(running, owner)
+    if head.running_owner not in (None, claim.evict) and (head.running_until or 0) > claim.now * 1_000_000:
+        return TurnBusy(head.running_turn or "", head.running_owner or "")
     turn_id, user_message, before = claim.turn_id, None, FOREVER
     if draft is not None:
         turn = TurnDraft(claim.turn_id, [draft], starts=True)
-        appended = yield from _append(id, [turn], encoded, now, None)
-        [user_message] = appended.messages
+        [user_message] = yield from _appended(head, [turn], encoded, now)
         turn_id, before = user_message.turn_id, user_message.seq + 1
     history = yield "history_before", {"conversation_id": id, "before": before, "limit": tail_limit}
     later: list[Any] = []
@@ -288,7 +328,8 @@ def _begin_turn(
         later = yield "messages_after", {**resumed, "internal": 1, "hidden": 0}
     if user_message is None and history:
         turn_id = history[0][3]
-    yield "turn_take", {"id": id, "turn_id": turn_id, "owner": claim.owner, "until": int(claim.until * 1_000_000)}
+    head.running_turn, head.running_owner, head.running_until = turn_id, claim.owner, int(claim.until * 1_000_000)
+    yield from _written(head, now)
     return _Begun(turn_id, user_message, history, later)
 
 
@@ -303,20 +344,6 @@ def _summarize(id: str, values: dict[str, Any], now: int) -> Operation[Conversat
 
 def _only(name: str, values: dict[str, Any]) -> Operation[None]:
     yield name, values
-
-
-def _locked(id: str) -> Operation[Any]:
-    found = yield "conversation_lock", {"id": id}
-    if not found:
-        raise NotFoundError("conversation", id)
-    return found[0]
-
-
-def _refused(id: str) -> Operation[None]:
-    """Say why a conversation could not be written to."""
-    if not (yield "conversation_get", {"id": id}):
-        raise NotFoundError("conversation", id)
-    raise ConversationClosedError(id)
 
 
 def _event(type: str, subject_id: str, data: dict[str, Any], now: int) -> tuple[str, dict[str, Any]]:

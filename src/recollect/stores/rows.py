@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from json.encoder import encode_basestring
 from typing import Any
 
 from recollect.types.blocks import ContentBlock, TextBlock, as_blocks, chat_messages
 from recollect.types.conversations import Conversation, Event, MessageDraft, StoredMessage
+from recollect.types.jsontext import is_storable
 from recollect.types.messages import Message
 from recollect.types.replies import ChatUsage
 from recollect.types.scope import Scope
@@ -20,7 +20,7 @@ _ascii_encoder = json.JSONEncoder(separators=(",", ":"), default=dict)
 
 def to_json(value: Any) -> str:
     """JSON text that any database can hold: a lone surrogate, which UTF-8 cannot, is escaped."""
-    text: str = encode_basestring(value) if type(value) is str else _encoder.encode(value)
+    text = _encoder.encode(value)
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -57,7 +57,7 @@ def message(row: Sequence[Any]) -> StoredMessage:
         seq=row[2],
         turn_id=row[3],
         role=row[4],
-        content=as_blocks(json.loads(row[5])),
+        content=_blocks(row[5]),
         created_at=from_micros(row[6]),
         visibility=row[7],
         stop_reason=row[8],
@@ -76,11 +76,10 @@ def history(found: Sequence[Sequence[Any]]) -> tuple[Message, ...]:
 
 
 def _chat(role: str, content: str, meta: str | None) -> list[Message]:
-    blocks = json.loads(content)
     state = None if meta is None else json.loads(meta)
-    if len(blocks) == 1 and len(blocks[0]) == 2 and blocks[0]["type"] == "text":  # nearly all of them
-        return [Message(role, blocks[0]["text"], meta=state)]
-    return chat_messages(role, as_blocks(blocks), state)
+    if content[:1] != "[":
+        return [Message(role, content, meta=state)]
+    return chat_messages(role, as_blocks(json.loads(content)), state)
 
 
 def event(row: Sequence[Any]) -> Event:
@@ -107,9 +106,19 @@ def draft_values(draft: MessageDraft) -> dict[str, Any]:
 
 
 def _content(blocks: Sequence[ContentBlock]) -> str:
-    if len(blocks) == 1 and type(blocks[0]) is TextBlock and blocks[0].meta is None:  # nearly all of them
-        return f'[{{"type":"text","text":{to_json(blocks[0].text)}}}]'
+    """Words as they are, everything else as a JSON list of blocks.
+
+    Nearly all messages are words, and a turn reads dozens of them: they are worth a form that needs no parsing.
+    """
+    if len(blocks) == 1 and type(blocks[0]) is TextBlock and blocks[0].meta is None:
+        text = blocks[0].text
+        if text[:1] != "[" and is_storable(text):
+            return text
     return to_json([dict(block) for block in blocks])
+
+
+def _blocks(content: str) -> tuple[ContentBlock, ...]:
+    return (TextBlock(content),) if content[:1] != "[" else as_blocks(json.loads(content))
 
 
 def _usage(usage: ChatUsage) -> dict[str, Any]:

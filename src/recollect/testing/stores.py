@@ -400,6 +400,7 @@ class StoreConformance:
                 log.append(other, talk.id, _turn(_draft()), now=utc_now()),
                 log.append(other, talk.id, _turn(_draft(idempotency_key="k")), now=utc_now()),
                 log.begin_turn(other, talk.id, _claim(store.owner), _draft(), tail_limit=5, now=utc_now()),
+                log.begin_turn(other, talk.id, _claim(store.owner), None, tail_limit=5, now=utc_now()),
             )
             for attempt in attempts:
                 with pytest.raises(NotFoundError):

@@ -39,3 +39,14 @@ def parse_arguments(text: str | None) -> tuple[dict[str, Any], str | None]:
     if isinstance(value, dict):
         return value, None
     return ({}, None) if value is None else ({}, text)
+
+
+def is_storable(text: str) -> bool:
+    """Whether every database can hold it as it is: PostgreSQL has no NUL, and UTF-8 no lone surrogates."""
+    if "\x00" in text:
+        return False
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

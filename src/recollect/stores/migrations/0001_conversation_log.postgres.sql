@@ -26,6 +26,7 @@ CREATE TABLE conversations (
 CREATE INDEX conversations_of_namespace ON conversations (tenant_id, app_id, user_id, namespace, id);
 CREATE INDEX conversations_open ON conversations (id) WHERE status = 'open';
 
+-- content: words as they are, or a JSON list of blocks, which begins with a bracket.
 CREATE TABLE messages (
     conversation_id TEXT COLLATE "C" NOT NULL,
     seq BIGINT NOT NULL,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -48,7 +48,7 @@ class PostgresEngine:
         self._options = options
         self._key = secrets.randbits(31)
         self.owner = f"pg|{self._key}"
-        self._statements: dict[str, Statement] = {}
+        self._statements: Mapping[str, Statement] = {}
         self._pool: asyncpg.Pool | None = None
         self._bell = Bell()
         self._session: Session | None = None
@@ -60,7 +60,7 @@ class PostgresEngine:
         if self._pool is not None:
             return
         options = self._options
-        self._statements = dict(statements("postgres"))
+        self._statements = statements("postgres")
         try:
             connection = await self._connect()
             try:

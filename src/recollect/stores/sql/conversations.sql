@@ -45,16 +45,18 @@ RETURNING
     id, tenant_id, app_id, user_id, namespace, status, created_at, updated_at, title, session_id, metadata, closed_at,
     last_seq, turns, rolling_summary, rolling_summary_until_seq, summarized_turns;
 
--- name: conversation_advance^
--- Takes the next places in the log; the row stays locked until the messages are in.
+-- name: conversation_write!
+-- After `conversation_lock`: the row is ours until the transaction ends.
 UPDATE conversations
 SET
-    last_seq = last_seq + :count,
-    turns = turns + CASE WHEN turn_id IS NULL THEN 1 ELSE CAST(:starts AS BIGINT) END,
-    turn_id = CASE WHEN CAST(:joins AS BIGINT) = 1 THEN COALESCE(turn_id, :turn_id) ELSE :turn_id END,
+    last_seq = :last_seq,
+    turns = :turns,
+    turn_id = :turn_id,
+    running_turn = :running_turn,
+    running_owner = :running_owner,
+    running_until = :running_until,
     updated_at = :now
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id AND status = 'open'
-RETURNING last_seq, turn_id, turns, summarized_turns;
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id;
 
 -- name: conversation_summarize^
 UPDATE conversations
@@ -64,11 +66,6 @@ WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id 
 RETURNING
     id, tenant_id, app_id, user_id, namespace, status, created_at, updated_at, title, session_id, metadata, closed_at,
     last_seq, turns, rolling_summary, rolling_summary_until_seq, summarized_turns;
-
--- name: turn_take!
-UPDATE conversations
-SET running_turn = :turn_id, running_owner = :owner, running_until = :until
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id;
 
 -- name: turn_release!
 UPDATE conversations

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sqlite3
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from recollect.errors import SchemaVersionError
-from recollect.stores.catalogue import Migration, migrations
+from recollect.stores.catalogue import Migration, Statement, migrations
 from recollect.stores.engine import Operation, T
 from recollect.stores.migrating import newer_schema
 
@@ -76,13 +77,17 @@ def _use_wal(connection: sqlite3.Connection, options: SqliteOptions) -> None:
             return
 
 
-def run(connection: sqlite3.Connection, sql: dict[str, str], values: dict[str, Any], operation: Operation[T]) -> T:
+def run(
+    connection: sqlite3.Connection, known: Mapping[str, Statement], values: dict[str, Any], operation: Operation[T]
+) -> T:
     """Run an operation to its end on a connection."""
     try:
         name, given = next(operation)
         while True:
-            found = connection.execute(sql[name], {**values, **given}).fetchall()
-            name, given = operation.send(found)
+            statement = known[name]
+            named = {**values, **given}
+            cursor = connection.execute(statement.sql, [named[key] for key in statement.parameters])
+            name, given = operation.send(cursor.fetchall())
     except StopIteration as done:
         result: T = done.value
         return result

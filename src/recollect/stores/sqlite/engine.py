@@ -6,11 +6,11 @@ import asyncio
 import logging
 import sqlite3
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from recollect.errors import ConfigurationError, StoreClosedError, StoreReadOnlyError
-from recollect.stores.catalogue import statements
+from recollect.stores.catalogue import Statement, statements
 from recollect.stores.engine import Make, T, bound
 from recollect.stores.sqlite import owners
 from recollect.stores.sqlite.connection import SqliteOptions, connect, migrate, run
@@ -31,7 +31,7 @@ class SqliteEngine:
     def __init__(self, options: SqliteOptions) -> None:
         self.owner = owners.new_owner()
         self._options = options
-        self._sql: dict[str, str] = {}
+        self._statements: Mapping[str, Statement] = {}
         self._bell = Bell()
         self._writer: Writer | None = None
         self._readers: ThreadPoolExecutor | None = None
@@ -45,14 +45,14 @@ class SqliteEngine:
             return
         if sqlite3.sqlite_version_info < (3, 35):
             raise ConfigurationError(f"Recollect needs SQLite 3.35 or later; this Python has {sqlite3.sqlite_version}.")
-        self._sql = {name: statement.sql for name, statement in statements("sqlite").items()}
+        self._statements = statements("sqlite")
         connection = await asyncio.to_thread(self._prepare)
         self._bell = Bell()
         self._readers = ThreadPoolExecutor(self._options.readers, thread_name_prefix="recollect-reader")
         if self._options.read_only:
             connection.close()
         else:
-            self._writer = Writer(connection, self._options, self._sql, self._bell.ring)
+            self._writer = Writer(connection, self._options, self._statements, self._bell.ring)
 
     async def close(self) -> None:
         readers, self._readers = self._readers, None
@@ -126,7 +126,7 @@ class SqliteEngine:
                 self._connections.append(connection)
             connection.execute("BEGIN")
             try:
-                return run(connection, self._sql, bound(scope), make())
+                return run(connection, self._statements, bound(scope), make())
             finally:
                 connection.execute("ROLLBACK")  # ends the snapshot; there is nothing to undo
         except sqlite3.Error as error:

@@ -13,11 +13,12 @@ import contextlib
 import queue
 import sqlite3
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Any
 
 from recollect.errors import StoreClosedError
+from recollect.stores.catalogue import Statement
 from recollect.stores.engine import Make, T
 from recollect.stores.sqlite.connection import SqliteOptions, run
 from recollect.stores.sqlite.failures import store_error
@@ -51,12 +52,12 @@ class Writer:
         self,
         connection: sqlite3.Connection,
         options: SqliteOptions,
-        sql: dict[str, str],
+        statements: Mapping[str, Statement],
         committed: Callable[[], None],
     ) -> None:
         self._connection = connection
         self._options = options
-        self._sql = sql
+        self._statements = statements
         self._committed = committed
         self._jobs: queue.SimpleQueue[list[_Job] | None] = queue.SimpleQueue()
         self._gathering: dict[asyncio.AbstractEventLoop, list[_Job]] = {}
@@ -154,7 +155,7 @@ class Writer:
     def _run_bare(self, job: _Job) -> None:
         before = self._connection.total_changes
         try:
-            job.result = run(self._connection, self._sql, job.values, job.make())
+            job.result = run(self._connection, self._statements, job.values, job.make())
         except BaseException as error:
             job.error = self._named(error)
             if self._connection.total_changes != before or not self._connection.in_transaction:
@@ -164,7 +165,7 @@ class Writer:
         execute = self._connection.execute
         execute("SAVEPOINT operation")
         try:
-            job.result = run(self._connection, self._sql, job.values, job.make())
+            job.result = run(self._connection, self._statements, job.values, job.make())
         except BaseException as error:
             job.error = self._named(error)
             if not self._connection.in_transaction:
