@@ -10,7 +10,6 @@ import asyncio
 import sys
 
 from first_turn import choose_model, weather
-
 from recollect import ChatRequest, Conversation, Recollect, RecollectError, TextDelta, message_text
 from recollect.app import User
 from recollect.testing import FunctionModel, Step, calls, says
