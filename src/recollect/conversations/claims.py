@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import secrets
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -26,11 +27,18 @@ log = logging.getLogger("recollect.conversations")
 
 CLAIM_SECONDS = 30.0
 FIRST_LOOK, LONGEST_LOOK = 0.02, 0.5
+SEPARATOR = "#"
+"""Between the name of an opened store and that of the claim."""
+
+_openings: set[str] = set()
+"""The owners of this process, those of closed stores too."""
+_held: set[str] = set()
+"""The claims of this process: one by an owner of ours that is not in here is nobody's."""
 
 
 @dataclass(slots=True)
 class Claim:
-    """A turn that is ours. `released` is set once the store knows that it has ended."""
+    """A turn that is ours. `owner` names this claim alone; `released` is set once the store knows that it has ended."""
 
     scope: Scope
     conversation_id: str
@@ -61,8 +69,14 @@ class TurnClaims:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self._lines: dict[tuple[int, Scope, str], _Line] = {}
-        self._running: set[str] = set()
+        self._lines: dict[tuple[asyncio.AbstractEventLoop, Scope, str], _Line] = {}
+        self._claims: dict[str, Claim] = {}
+        _openings.add(runtime.store.owner)
+
+    async def close(self) -> None:
+        """Give up what is still claimed: the store is about to close, and these turns can store nothing more."""
+        for claim in list(self._claims.values()):
+            await self._end(claim)
 
     @asynccontextmanager
     async def claimed(
@@ -71,25 +85,25 @@ class TurnClaims:
         """Wait for the conversation, append the user's message, and hold the claim for the block."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait
-        key = (hash(loop), scope, id)
+        key = (loop, scope, id)
         line = self._lines.setdefault(key, _Line())
         line.waiting += 1
         try:
-            if line.lock.locked() or line.waiting > 1:
+            if line.waiting == 1:
+                await line.lock.acquire()
+            else:
                 try:
                     async with asyncio.timeout_at(deadline):
                         await line.lock.acquire()
                 except TimeoutError:
                     raise TurnConflictError(id, line.turn_id, wait) from None
-            else:
-                await line.lock.acquire()
             try:
                 claim = await self._claim(scope, id, draft, tail_limit, deadline, wait)
                 line.turn_id = claim.turn_id
                 try:
                     yield claim
                 finally:
-                    await self._end(claim)
+                    await self._end_soon(claim)
             finally:
                 line.lock.release()
         finally:
@@ -100,41 +114,48 @@ class TurnClaims:
     async def _claim(
         self, scope: Scope, id: str, draft: MessageDraft | None, tail_limit: int, deadline: float, wait: float
     ) -> Claim:
-        runtime, loop = self._runtime, asyncio.get_running_loop()
-        owner = runtime.store.owner
+        loop = asyncio.get_running_loop()
+        owner = f"{self._runtime.store.owner}{SEPARATOR}{secrets.token_hex(8)}"
         evict: str | None = None
         look = FIRST_LOOK
-        while True:
-            now = time.time()
-            wish = TurnClaim(new_id("turn"), owner, now, now + CLAIM_SECONDS, evict)
-            asked = asyncio.ensure_future(
-                runtime.store.conversations.begin_turn(
-                    scope, id, wish, draft, tail_limit=tail_limit, now=runtime.clock()
-                )
-            )
-            try:
-                answer = await asyncio.shield(asked)
-            except asyncio.CancelledError:
-                runtime.jobs.start(self._abandon(scope, id, asked), f"give up a turn of {id}")
-                raise
-            if isinstance(answer, TurnStarted):
-                claim = Claim(scope, id, answer, owner)
-                self._running.add(claim.turn_id)
-                claim.renewal = loop.call_later(CLAIM_SECONDS / 3, self._renew, claim)
-                return claim
-            if answer.owner != evict and await self._is_gone(answer):
-                evict = answer.owner
-                continue
-            if loop.time() >= deadline:
-                raise TurnConflictError(id, answer.turn_id, wait)
-            await asyncio.sleep(min(look, max(0.0, deadline - loop.time())))
-            look = min(look * 1.5, LONGEST_LOOK)
+        _held.add(owner)
+        try:
+            while True:
+                answer = await self._ask(scope, id, draft, owner, evict, tail_limit)
+                if isinstance(answer, TurnStarted):
+                    claim = self._claims[owner] = Claim(scope, id, answer, owner)
+                    claim.renewal = loop.call_later(CLAIM_SECONDS / 3, self._renew, claim)
+                    return claim
+                if answer.owner != evict and await self._is_gone(answer.owner):
+                    evict = answer.owner
+                    continue
+                if loop.time() >= deadline:
+                    raise TurnConflictError(id, answer.turn_id, wait)
+                await asyncio.sleep(min(look, max(0.0, deadline - loop.time())))
+                look = min(look * 1.5, LONGEST_LOOK)
+        except BaseException:
+            _held.discard(owner)
+            raise
 
-    async def _is_gone(self, busy: TurnBusy) -> bool:
-        """Whether nobody runs that turn any more."""
-        if busy.owner == self._runtime.store.owner:
-            return busy.turn_id not in self._running
-        return await self._runtime.store.is_alive(busy.owner) is False
+    async def _ask(
+        self, scope: Scope, id: str, draft: MessageDraft | None, owner: str, evict: str | None, tail_limit: int
+    ) -> TurnStarted | TurnBusy:
+        runtime, now = self._runtime, time.time()
+        wish = TurnClaim(new_id("turn"), owner, now, now + CLAIM_SECONDS, evict)
+        begin = runtime.store.conversations.begin_turn
+        asked = asyncio.ensure_future(begin(scope, id, wish, draft, tail_limit=tail_limit, now=runtime.clock()))
+        try:
+            return await asyncio.shield(asked)
+        except asyncio.CancelledError:
+            runtime.jobs.start(self._abandon(scope, id, owner, asked), f"give up a turn of {id}")
+            raise
+
+    async def _is_gone(self, owner: str) -> bool:
+        """Whether nobody holds that claim any more."""
+        opening = owner.partition(SEPARATOR)[0]
+        if opening in _openings:
+            return owner not in _held
+        return await self._runtime.store.is_alive(opening) is False
 
     def _renew(self, claim: Claim) -> None:
         """Called from time to time while a turn runs."""
@@ -144,30 +165,33 @@ class TurnClaims:
         work = extend(claim.scope, claim.conversation_id, claim.turn_id, claim.owner, until)
         self._runtime.jobs.start(work, f"renew the claim on {claim.conversation_id}")
 
+    async def _end_soon(self, claim: Claim) -> None:
+        """End it; in the background if we are being cancelled: whoever cancels must not wait for the store."""
+        task = asyncio.current_task()
+        if not claim.released and task is not None and task.cancelling():
+            self._runtime.jobs.start(self._end(claim), f"end a turn of {claim.conversation_id}")
+        else:
+            await self._end(claim)
+
     async def _end(self, claim: Claim) -> None:
         if claim.renewal is not None:
             claim.renewal.cancel()
-        self._running.discard(claim.turn_id)
         if not claim.released:
-            # In the background if we are being cancelled: whoever cancels must not wait for the store.
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                self._runtime.jobs.start(self._release(claim), f"end a turn of {claim.conversation_id}")
-            else:
-                await self._release(claim)
+            claim.released = True
+            await self._release(claim.scope, claim.conversation_id, claim.turn_id, claim.owner)
+        _held.discard(claim.owner)
+        self._claims.pop(claim.owner, None)
 
-    async def _release(self, claim: Claim) -> None:
+    async def _release(self, scope: Scope, id: str, turn_id: str, owner: str) -> None:
         """Tell the store. If it cannot hear it now, the claim runs out by itself."""
         try:
-            await self._runtime.store.conversations.end_turn(
-                claim.scope, claim.conversation_id, claim.turn_id, claim.owner
-            )
+            await self._runtime.store.conversations.end_turn(scope, id, turn_id, owner)
         except StoreError:
-            log.warning("the end of turn %s could not be noted", claim.turn_id, exc_info=True)
+            log.warning("the end of turn %s could not be noted", turn_id, exc_info=True)
 
-    async def _abandon(self, scope: Scope, id: str, asked: asyncio.Future[TurnStarted | TurnBusy]) -> None:
+    async def _abandon(self, scope: Scope, id: str, owner: str, asked: asyncio.Future[TurnStarted | TurnBusy]) -> None:
         """A turn was cancelled while the store was claiming it."""
         with contextlib.suppress(RecollectError):
             answer = await asked
             if isinstance(answer, TurnStarted):
-                await self._release(Claim(scope, id, answer, self._runtime.store.owner))
+                await self._release(scope, id, answer.turn_id, owner)

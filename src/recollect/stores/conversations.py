@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -60,12 +61,13 @@ class SqlConversations:
         closed: list[Conversation] = []
         after = ""
         while True:
-            find = partial(_stale, scope, after, to_micros(idle_since), to_micros(now))
-            found = await self._engine.read(None, find)
+            # Claims are made by the machine's clock, not by one that a test may have set.
+            idle, claims = to_micros(idle_since), int(time.time() * 1_000_000)
+            found = await self._engine.read(None, partial(_stale, scope, after, idle, claims))
             if not found:
                 return closed
             for owner, id in found:
-                closing = partial(_close_idle, id, to_micros(now), to_micros(idle_since))
+                closing = partial(_close_idle, id, to_micros(now), idle, claims)
                 conversation = await self._engine.write(owner, closing)
                 if conversation is not None:
                     closed.append(conversation)
@@ -118,8 +120,12 @@ class SqlConversations:
         )
         if isinstance(begun, TurnBusy):
             return begun
-        later = tuple([rows.message(row) for row in begun.later])
-        return TurnStarted(begun.turn_id, begun.user_message, rows.history(begun.history), later)
+        try:
+            later = tuple([rows.message(row) for row in begun.later])
+            return TurnStarted(begun.turn_id, begun.user_message, rows.history(begun.history), later)
+        except BaseException:
+            await self.end_turn(scope, id, begun.turn_id, claim.owner)
+            raise
 
     async def end_turn(self, scope: Scope, id: str, turn_id: str, owner: str) -> None:
         values = {"id": id, "turn_id": turn_id, "owner": owner}
@@ -162,7 +168,7 @@ def _list(name: str, values: dict[str, Any]) -> Operation[list[Conversation]]:
 
 
 def _close(id: str, now: int) -> Operation[Conversation]:
-    closed = yield from _close_idle(id, now, FOREVER)
+    closed = yield from _close_idle(id, now, FOREVER, FOREVER)
     if closed is None:
         closed = yield from _get(id)
     if closed is None:
@@ -170,8 +176,9 @@ def _close(id: str, now: int) -> Operation[Conversation]:
     return closed
 
 
-def _close_idle(id: str, now: int, idle_since: int) -> Operation[Conversation | None]:
-    found = yield "conversation_close", {"id": id, "now": now, "idle_since": idle_since}
+def _close_idle(id: str, now: int, idle_since: int, claims_before: int) -> Operation[Conversation | None]:
+    values = {"id": id, "now": now, "idle_since": idle_since, "claims_before": claims_before}
+    found = yield "conversation_close", values
     if not found:
         return None
     closed = rows.conversation(found[0])
@@ -180,14 +187,14 @@ def _close_idle(id: str, now: int, idle_since: int) -> Operation[Conversation | 
     return closed
 
 
-def _stale(scope: Scope | None, after: str, idle_since: int, now: int) -> Operation[list[tuple[Scope, str]]]:
+def _stale(scope: Scope | None, after: str, idle_since: int, claims_before: int) -> Operation[list[tuple[Scope, str]]]:
     values = {
         "tenant": None if scope is None else scope.tenant_id,
         "app": None if scope is None else scope.app_id,
         "user": None if scope is None else scope.user_id,
         "idle_since": idle_since,
         "after": after,
-        "now": now,
+        "claims_before": claims_before,
         "limit": STALE_BATCH,
     }
     found = yield "platform_stale_conversations", values
@@ -257,7 +264,8 @@ def _appended(head: _Head, turns: Sequence[TurnDraft], encoded: Encoded, now: in
         elif turn.joins and head.turn_id is not None:
             turn_id = head.turn_id
         if len(known) < len(turn.messages):
-            if head.status != "open":
+            # A turn that was running when the conversation was closed may still finish: its tools have run.
+            if head.status != "open" and (turn.joins or turn.turn_id != head.running_turn):
                 raise ConversationClosedError(head.id)
             head.turns += 1 if starts or head.turn_id is None else 0
             head.turn_id = turn_id

@@ -16,6 +16,9 @@ Row = Sequence[Any]
 Operation = Generator[tuple[str, Mapping[str, Any]], list[Any], T]
 Make = Callable[[], Operation[T]]
 
+EVENT = "event_insert"
+"""The statement that writes an event: only operations that run it are announced to subscribers."""
+
 FOREVER = 2**62
 """Larger than any seq, limit or moment that occurs."""
 

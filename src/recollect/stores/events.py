@@ -26,7 +26,7 @@ class SqlEvents:
         tenant_id: str | None = None,
         app_id: str | None = None,
         user_id: str | None = None,
-    ) -> list[Event]:
+    ) -> tuple[list[Event], int]:
         await self._sequence()
         values = {"after": after, "limit": limit, "tenant": tenant_id, "app": app_id, "user": user_id}
         return await self._engine.read(None, partial(_read, values))
@@ -43,9 +43,14 @@ class SqlEvents:
             pass
 
 
-def _read(values: dict[str, Any]) -> Operation[list[Event]]:
-    found = yield "platform_events_read", values
-    return [rows.event(row) for row in found]
+def _read(values: dict[str, Any]) -> Operation[tuple[list[Event], int]]:
+    # The end is read first: what is committed in between lies after it, and is left for the next time.
+    until = yield from _latest()
+    found = yield "platform_events_read", {**values, "until": until}
+    events = [rows.event(row) for row in found]
+    if len(events) == values["limit"] and events:
+        return events, events[-1].position
+    return events, max(until, values["after"])
 
 
 def _latest() -> Operation[int]:

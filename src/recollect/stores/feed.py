@@ -32,15 +32,19 @@ class EventFeed:
         user_id: str | None = None,
     ) -> list[Event]:
         """Up to `limit` events after a position, without waiting for more."""
+        wanted = _names(types)
         found: list[Event] = []
         while len(found) < limit:
-            events = await self._log.read(
-                after=after, limit=min(BATCH, limit), tenant_id=tenant_id, app_id=app_id, user_id=user_id
+            events, after = await self._log.read(
+                after=after,
+                limit=BATCH if wanted else min(BATCH, limit - len(found)),
+                tenant_id=tenant_id,
+                app_id=app_id,
+                user_id=user_id,
             )
-            found.extend(event for event in events if types is None or event.type in types)
-            if len(events) < min(BATCH, limit):
+            if not events:
                 break
-            after = events[-1].position
+            found.extend(event for event in events if wanted is None or event.type in wanted)
         return found[:limit]
 
     async def latest(self) -> int:
@@ -58,21 +62,27 @@ class EventFeed:
     ) -> AsyncIterator[Event]:
         """Events after a position, then new ones as they come, until you stop reading.
 
-        Without `after` it starts at the beginning, with "latest" at what happens from now on.
+        Without `after` it starts at the beginning, with "latest" at what happens from the first read on.
         """
+        wanted = _names(types)
         position = await self._log.latest() if after == "latest" else after or 0
         changes = self._log.changes()
         try:
             async for _ in changes:
-                while True:
-                    events = await self._log.read(
+                events = None
+                while events is None or len(events) == BATCH:
+                    events, reached = await self._log.read(
                         after=position, limit=BATCH, tenant_id=tenant_id, app_id=app_id, user_id=user_id
                     )
                     for event in events:
-                        position = event.position
-                        if types is None or event.type in types:
+                        if wanted is None or event.type in wanted:
                             yield event
-                    if len(events) < BATCH:
-                        break
+                    position = reached
         finally:
             await changes.aclose()  # type: ignore[attr-defined]
+
+
+def _names(types: Collection[str] | None) -> frozenset[str] | None:
+    if types is None:
+        return None
+    return frozenset([types] if isinstance(types, str) else types)

@@ -145,8 +145,8 @@ class ConversationLog(Protocol):
 class EventLog(Protocol):
     """Every change, in the order of commits.
 
-    - `read` gives events after a position, oldest first. An event never appears before a position already read: whoever
-      goes on from the last position it saw misses none and gets none twice.
+    - `read` gives events after a position, oldest first, and the position to go on from, which is past those of other
+      scopes. An event never appears before a position already given: whoever goes on misses none and gets none twice.
     - `latest` is the newest position, 0 when there is none.
     - `changes` yields whenever there may be something new, whichever process wrote it, and once at the start.
     """
@@ -159,7 +159,7 @@ class EventLog(Protocol):
         tenant_id: str | None = None,
         app_id: str | None = None,
         user_id: str | None = None,
-    ) -> list[Event]: ...
+    ) -> tuple[list[Event], int]: ...
 
     async def latest(self) -> int: ...
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from recollect.types.blocks import ContentBlock, TextBlock, as_blocks, chat_messages
+from recollect.errors import InvalidArgumentError
+from recollect.types.blocks import ContentBlock, TextBlock, chat_messages, stored_blocks
 from recollect.types.conversations import Conversation, Event, MessageDraft, StoredMessage
 from recollect.types.jsontext import is_storable
 from recollect.types.messages import Message
@@ -14,8 +15,16 @@ from recollect.types.replies import ChatUsage
 from recollect.types.scope import Scope
 from recollect.types.times import from_micros, to_micros
 
-_encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=dict)
-_ascii_encoder = json.JSONEncoder(separators=(",", ":"), default=dict)
+
+def _plain(value: Any) -> Any:
+    """What JSON does not know by itself: other mappings than dict. The rest would come back as something else."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"{value!r:.80} is not JSON")
+
+
+_encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_plain)
+_ascii_encoder = json.JSONEncoder(separators=(",", ":"), default=_plain)
 
 
 def to_json(value: Any) -> str:
@@ -79,7 +88,7 @@ def _chat(role: str, content: str, meta: str | None) -> list[Message]:
     state = None if meta is None else json.loads(meta)
     if content[:1] != "[":
         return [Message(role, content, meta=state)]
-    return chat_messages(role, as_blocks(json.loads(content)), state)
+    return chat_messages(role, stored_blocks(json.loads(content)), state)
 
 
 def event(row: Sequence[Any]) -> Event:
@@ -88,7 +97,14 @@ def event(row: Sequence[Any]) -> Event:
 
 
 def draft_values(draft: MessageDraft) -> dict[str, Any]:
-    """The values a draft binds."""
+    """The values a draft binds; what cannot be stored is refused by name."""
+    try:
+        return _values(draft)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise InvalidArgumentError(f"the message cannot be stored: {error}.") from error
+
+
+def _values(draft: MessageDraft) -> dict[str, Any]:
     return {
         "id": draft.id,
         "role": draft.role,
@@ -118,7 +134,7 @@ def _content(blocks: Sequence[ContentBlock]) -> str:
 
 
 def _blocks(content: str) -> tuple[ContentBlock, ...]:
-    return (TextBlock(content),) if content[:1] != "[" else as_blocks(json.loads(content))
+    return (TextBlock(content),) if content[:1] != "[" else stored_blocks(json.loads(content))
 
 
 def _usage(usage: ChatUsage) -> dict[str, Any]:

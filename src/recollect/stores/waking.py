@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import AsyncIterator
 
@@ -27,7 +28,7 @@ class Bell:
         with self._lock:
             waiting = list(self._waiting.items())
         for event, loop in waiting:
-            if not loop.is_closed():
+            with contextlib.suppress(RuntimeError):  # that loop has been closed, and nobody waits there any more
                 loop.call_soon_threadsafe(event.set)
 
     def close(self) -> None:

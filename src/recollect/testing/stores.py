@@ -460,11 +460,14 @@ class StoreConformance:
             await _conversation(store, scope)
         events = await _all(store)
         assert len(events) == 5
-        assert await store.events.read(after=events[2].position, limit=10) == events[3:]
-        assert await store.events.read(after=0, limit=2) == events[:2]
-        assert [e.scope for e in await store.events.read(after=0, limit=9, tenant_id="globex")] == [OTHERS[2]]
+        last = events[-1].position
+        assert await store.events.read(after=events[2].position, limit=10) == (events[3:], last)
+        assert await store.events.read(after=0, limit=2) == (events[:2], events[1].position)
+        theirs, reached = await store.events.read(after=0, limit=9, tenant_id="globex")
+        assert ([event.scope for event in theirs], reached) == ([OTHERS[2]], last)
         by_user = await store.events.read(after=0, limit=9, tenant_id="acme", app_id="support", user_id="maya")
-        assert by_user == [events[0], events[4]]
+        assert by_user == ([events[0], events[4]], last)
+        assert await store.events.read(after=last + 7, limit=9) == ([], last + 7)
 
     async def test_subscribers_hear_of_changes_and_go_on_where_they_stopped(self, store: Store) -> None:
         async with AsyncExitStack() as stack:
@@ -507,9 +510,10 @@ class StoreConformance:
         seen: list[Event] = []
 
         async def follow() -> None:
+            after = 0
             while len(seen) < 4 + 4 * 30:
-                after = seen[-1].position if seen else 0
-                seen.extend(await second.events.read(after=after, limit=7))
+                events, after = await second.events.read(after=after, limit=7)
+                seen.extend(events)
                 await asyncio.sleep(0)
 
         async def write(n: int) -> None:
@@ -621,4 +625,4 @@ def _both() -> list[MessageDraft]:
 
 
 async def _all(store: Store) -> list[Event]:
-    return await store.events.read(after=0, limit=1_000)
+    return (await store.events.read(after=0, limit=1_000))[0]

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
-from recollect.types.messages import Message, MessagePart, ToolCall, flatten_parts
+from recollect.types.messages import Message, MessagePart, ToolCall, flatten_parts, message_text
 
 
 class _Block(Mapping[str, Any]):
@@ -119,7 +119,7 @@ _OTHER_NAMES: Mapping[Any, str] = {
 
 
 def as_blocks(content: Content) -> tuple[ContentBlock, ...]:
-    """Whatever was given as content, as blocks.
+    """Whatever was given as content, as blocks; raises TypeError for what is none.
 
     >>> as_blocks(["Look:", {"type": "image", "url": "https://example.com/cat.png"}])[1].type
     'image'
@@ -134,40 +134,92 @@ def as_blocks(content: Content) -> tuple[ContentBlock, ...]:
 
 
 def _as_block(item: Any) -> ContentBlock:
-    if isinstance(item, TextBlock | MediaBlock | ToolUseBlock | ToolResultBlock):
-        return item
     if isinstance(item, str):
         return TextBlock(item)
     if isinstance(item, MessagePart):
-        return _from_part(item)
+        return _checked(_from_part(item), item)
+    if isinstance(item, TextBlock | MediaBlock | ToolUseBlock | ToolResultBlock):
+        return _checked(item, item)
     if not isinstance(item, Mapping):
         raise TypeError(f"a block is a mapping with a 'type', not {item!r:.80}")
     given: dict[str, Any] = {str(_OTHER_NAMES.get(name, name)): value for name, value in item.items()}
     kind = given.pop("type", None)
+    if kind not in (*_MEDIA, "text", "tool_use", "tool_result"):
+        known = f"text, {', '.join(_MEDIA)}, tool_use or tool_result"
+        raise TypeError(f"unknown block type {kind!r} in {item!r:.120}: use {known}")
     try:
-        match kind:
-            case "text":
-                return TextBlock(**given)
-            case "tool_use":
-                return ToolUseBlock(**{"arguments": {}, **given})
-            case "tool_result":
-                return _tool_result(**given)
-            case _ if kind in _MEDIA:
-                return MediaBlock(kind, **given)
+        block = _made(kind, given)
     except TypeError as error:
         raise TypeError(f"not a {kind} block: {item!r:.120} ({str(error).partition(') ')[2] or error})") from None
-    raise TypeError(
-        f"unknown block type {kind!r} in {item!r:.120}: use text, {', '.join(_MEDIA)}, tool_use or tool_result"
-    )
+    return _checked(block, item)
 
 
-def _tool_result(content: Any = "", parts: Any = None, is_error: bool = False, **fields: Any) -> ToolResultBlock:
+def _made(kind: str, given: dict[str, Any]) -> ContentBlock:
+    if kind == "text":
+        return TextBlock(**given)
+    if kind == "tool_use":
+        return ToolUseBlock(**{"arguments": {}, **given})
+    if kind != "tool_result":
+        return MediaBlock(kind, **given)
+    content, parts = given.pop("content", ""), given.pop("parts", None)
     if parts is None and not isinstance(content, str):
         parts = content
     if parts is not None:
         parts = as_blocks(parts)
-        content = content if isinstance(content, str) else flatten_parts([to_part(block) for block in parts])
-    return ToolResultBlock(content=content, parts=parts, is_error=bool(is_error), **fields)
+        if not isinstance(content, str):
+            content = flatten_parts([to_part(part) for part in parts])
+    return ToolResultBlock(**{"content": content, "parts": parts, "is_error": False, **given})
+
+
+_TEXTS = ("text", "url", "data", "mime_type", "name", "id", "tool_use_id", "tool_name", "content", "invalid_input")
+_NEEDED = {"text": ("text",), "tool_use": ("id", "name", "arguments"), "tool_result": ("tool_use_id", "content")}
+
+
+def _checked(block: ContentBlock, given: Any) -> ContentBlock:
+    """The block, if what it holds is of the right types: it would come back as something else, or not at all."""
+    problem = None
+    for name in _KEYS[type(block)]:
+        value = getattr(block, name)
+        if value is None and name not in _NEEDED.get(block.type, ()):
+            continue
+        if name in _TEXTS and not isinstance(value, str):
+            problem = f"{name} is a text"
+        elif name in ("meta", "arguments") and not isinstance(value, Mapping):
+            problem = f"{name} is a mapping"
+        elif name == "is_error" and not isinstance(value, bool):
+            problem = "is_error is true or false"
+        elif name == "parts" and not all(isinstance(part, TextBlock | MediaBlock) for part in value):
+            problem = "parts are text or media blocks"
+    if problem is None and isinstance(block, MediaBlock) and block.url is None and block.data is None:
+        problem = "it needs a url or data"
+    if problem is not None:
+        raise TypeError(f"not a {block.type} block: {given!r:.120} ({problem})")
+    return block
+
+
+def stored_blocks(stored: Sequence[Mapping[str, Any]]) -> tuple[ContentBlock, ...]:
+    """Blocks as they were stored. Never fails: one of a kind this release does not know is read as media."""
+    return tuple(map(_stored, stored))
+
+
+def _stored(block: Mapping[str, Any]) -> ContentBlock:
+    match block:
+        case {"type": "text", "text": text}:
+            return TextBlock(text, block.get("meta"))
+        case {"type": "tool_use", "id": id, "name": name}:
+            arguments = block.get("arguments", {})
+            return ToolUseBlock(id, name, arguments, block.get("invalid_input"), block.get("meta"))
+        case {"type": "tool_result", "tool_use_id": id}:
+            parts = block.get("parts")
+            return ToolResultBlock(
+                tool_use_id=id,
+                content=block.get("content", ""),
+                is_error=block.get("is_error", False),
+                tool_name=block.get("tool_name"),
+                parts=None if parts is None else stored_blocks(parts),
+            )
+    known = {name: value for name, value in block.items() if name in _KEYS[MediaBlock]}
+    return MediaBlock(**{"type": "unknown", **known})
 
 
 def _from_part(part: MessagePart) -> ContentBlock:
@@ -205,13 +257,13 @@ def message_blocks(message: Message) -> tuple[ContentBlock, ...]:
     """A chat message's content as blocks."""
     if message.role == "tool":
         parts = None if message.parts is None else tuple(map(_from_part, message.parts))
-        text = message.content if isinstance(message.content, str) else flatten_parts(message.parts or ())
+        text = message.content if isinstance(message.content, str) else message_text(message)
         return (ToolResultBlock(message.tool_call_id or "", text, message.is_error, message.name, parts),)
     blocks: list[ContentBlock] = []
     if message.parts:
         blocks.extend(map(_from_part, message.parts))
     elif message.content:
-        blocks.append(TextBlock(message.content if isinstance(message.content, str) else str(message.content)))
+        blocks.append(TextBlock(message_text(message)))
     calls = message.tool_calls
     return (*blocks, *(ToolUseBlock(call.id, call.name, call.input, call.invalid_input, call.meta) for call in calls))
 

@@ -32,7 +32,7 @@ class Conversation:
     updated_at: datetime
     title: str | None = None
     session_id: str | None = None
-    metadata: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
     closed_at: datetime | None = None
     last_seq: int = 0
     turns: int = 0
@@ -92,7 +92,7 @@ class StoredMessage:
     seq: int
     turn_id: str
     role: str
-    content: tuple[ContentBlock, ...]
+    content: tuple[ContentBlock, ...] = field(hash=False)
     created_at: datetime
     visibility: str = "user"
     stop_reason: str | None = None
@@ -163,7 +163,7 @@ class TurnOutcome:
 
     `status` is "completed", "max_cycles" (the cap was reached, and the model asked to answer without more tools),
     "approval" (calls in `pending` wait for a decision) or "truncated" (the provider's output limit cut the answer).
-    `appended_messages` are the turn's messages in the log, in order, the user's first.
+    `appended_messages` are the user's message and what this run added to the log, in order.
     """
 
     status: str

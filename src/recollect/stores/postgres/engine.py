@@ -11,18 +11,20 @@ from typing import Any
 
 import asyncpg
 
-from recollect.errors import StoreBusyError, StoreClosedError, StoreUnavailableError
+from recollect.errors import ConfigurationError, StoreBusyError, StoreClosedError, StoreUnavailableError
 from recollect.stores.catalogue import Statement, statements
-from recollect.stores.engine import Make, Operation, T, bound
+from recollect.stores.engine import EVENT, Make, Operation, T, bound
 from recollect.stores.postgres.failures import FAILURES, is_lost, may_try_again, store_error
 from recollect.stores.postgres.migrate import migrate, take_role
-from recollect.stores.postgres.quoting import literal
+from recollect.stores.postgres.quoting import identifier, literal
 from recollect.stores.postgres.session import CHANNEL, OWNER_LOCK, Session
 from recollect.stores.waking import Bell
 from recollect.types.scope import Scope
 
 ATTEMPTS = 4
 ANNOUNCE_SECONDS = 0.02
+MISSED_SECONDS = 2.0
+"""How long an owner's lock must be free before the owner counts as gone: a broken session is back before that."""
 POLL_SECONDS = 2.0
 """How often to look for changes whose announcement was lost."""
 
@@ -55,10 +57,16 @@ class PostgresEngine:
         self._announcing: asyncio.Task[None] | None = None
         self._news = False
         self._polling: asyncio.Task[None] | None = None
+        self._missed: dict[str, float] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._changing = asyncio.Lock()
 
     async def open(self) -> None:
-        if self._pool is not None:
-            return
+        async with self._changing:
+            if self._pool is None:
+                await self._open()
+
+    async def _open(self) -> None:
         options = self._options
         self._statements = statements("postgres")
         try:
@@ -77,13 +85,17 @@ class PostgresEngine:
             )
         except FAILURES as error:
             raise store_error(error, options.place) from error
+        self._loop = asyncio.get_running_loop()
         self._bell = Bell()
         self._session = Session(self._connect_as_role, self._key, self._bell.ring)
 
     async def close(self) -> None:
-        pool, self._pool = self._pool, None
-        if pool is None:
-            return
+        async with self._changing:
+            pool, self._pool = self._pool, None
+            if pool is not None:
+                await self._close(pool)
+
+    async def _close(self, pool: Any) -> None:
         self._bell.close()
         for task in (self._announcing, self._polling):
             if task is not None:
@@ -98,45 +110,62 @@ class PostgresEngine:
             pool.terminate()
 
     async def read(self, scope: Scope | None, make: Make[T]) -> T:
-        return await self._attempts(scope, make, writes=False)
+        result, _ = await self._attempts(scope, make, writes=False)
+        return result
 
     async def write(self, scope: Scope | None, make: Make[T]) -> T:
-        result = await self._attempts(scope, make, writes=True)
-        self._announce()
+        result, told = await self._attempts(scope, make, writes=True)
+        if told:
+            self._announce()
         return result
 
     async def changes(self) -> AsyncIterator[None]:
         if self._session is None or self._pool is None:
             raise self._closed()
         await self._session.ensure()
-        if self._polling is None or self._polling.done():
-            self._polling = asyncio.create_task(self._poll())
         rings = self._bell.rings()
         try:
             async for ring in rings:
+                if self._polling is None or self._polling.done():
+                    self._polling = asyncio.create_task(self._poll())
                 yield ring
         finally:
             await rings.aclose()  # type: ignore[attr-defined]
 
     async def show_alive(self) -> None:
-        if self._session is None:
+        if self._session is None or self._pool is None:
             raise self._closed()
-        await self._session.ensure()
+        if not await self._session.ensure():
+            raise StoreUnavailableError(
+                f"{self._options.place}: this process's own session, which a turn needs, could not be opened."
+                " Check the server's connection limit."
+            )
 
     async def is_alive(self, owner: str) -> bool | None:
-        """An owner holds the lock of its key for as long as its session lasts."""
+        """An owner holds the lock of its key for as long as its session lasts; a session that broke is soon back."""
         kind, _, key = owner.partition("|")
         if kind != "pg" or not key.isdigit():
             return None
         if owner == self.owner:
             return True
-        async with self._connection() as connection, connection.transaction():
-            question = f"SELECT pg_try_advisory_xact_lock(hashtext('{OWNER_LOCK}'), {int(key)})"
-            free: bool = await connection.fetchval(question)
-        return not free
+        try:
+            async with self._connection() as connection, connection.transaction():
+                question = f"SELECT pg_try_advisory_xact_lock(hashtext('{OWNER_LOCK}'), {int(key)})"
+                free: bool = await connection.fetchval(question)
+        except FAILURES as error:
+            raise store_error(error, self._options.place) from error
+        if not free:
+            self._missed.pop(owner, None)
+            return True
+        now = asyncio.get_running_loop().time()
+        since = self._missed.setdefault(owner, now)
+        return False if now - since > MISSED_SECONDS else None
 
-    async def _attempts(self, scope: Scope | None, make: Make[T], *, writes: bool) -> T:
-        """Run an operation, again on another connection when the first broke before anything could be kept."""
+    async def _attempts(self, scope: Scope | None, make: Make[T], *, writes: bool) -> tuple[T, bool]:
+        """Run an operation, again on another connection when the first broke before anything could be kept.
+
+        Gives its result, and whether it wrote events.
+        """
         begin = _begin(scope, writes=writes)
         values = bound(scope)
         attempt = 0
@@ -145,8 +174,8 @@ class PostgresEngine:
             committing = False
             try:
                 async with self._connection() as connection:
-                    await connection.execute(begin)
                     try:
+                        await connection.execute(begin)
                         result = await self._run(connection, values, make())
                         committing = writes
                         await connection.execute("COMMIT")
@@ -159,26 +188,31 @@ class PostgresEngine:
                 if again and attempt < ATTEMPTS:
                     await asyncio.sleep(0.01 * attempt * attempt)
                     continue
-                raise store_error(error, self._options.place, in_doubt=committing and is_lost(error)) from error
+                in_doubt = committing and (is_lost(error) or isinstance(error, TimeoutError))
+                raise store_error(error, self._options.place, in_doubt=in_doubt) from error
 
-    async def _run(self, connection: Any, values: dict[str, Any], operation: Operation[T]) -> T:
+    async def _run(self, connection: Any, values: dict[str, Any], operation: Operation[T]) -> tuple[T, bool]:
         known = self._statements
+        told = False
         try:
             name, given = next(operation)
             while True:
+                told = told or name == EVENT
                 statement = known[name]
-                given = {**values, **given}
-                rows = await connection.fetch(statement.sql, *[given[key] for key in statement.parameters])
+                named = {**values, **given}
+                rows = await connection.fetch(statement.sql, *[named[key] for key in statement.parameters])
                 name, given = operation.send(rows)
         except StopIteration as done:
             result: T = done.value
-            return result
+            return result, told
 
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[Any]:
         pool = self._pool
         if pool is None:
             raise self._closed()
+        if self._loop is not asyncio.get_running_loop():
+            raise ConfigurationError(f"{self._options.place} was opened in another event loop: open it in this one.")
         try:
             connection = await pool.acquire(timeout=self._options.acquire_timeout)
         except TimeoutError as error:
@@ -199,7 +233,11 @@ class PostgresEngine:
 
     async def _connect_as_role(self) -> asyncpg.Connection:
         connection = await self._connect()
-        await self._prepare(connection)
+        try:
+            await self._prepare(connection)
+        except BaseException:
+            connection.terminate()
+            raise
         return connection
 
     async def _prepare(self, connection: asyncpg.Connection) -> None:
@@ -211,7 +249,7 @@ class PostgresEngine:
             "timeout": options.connect_timeout,
             "command_timeout": options.command_timeout,
             "statement_cache_size": options.statement_cache_size,
-            "server_settings": {"search_path": options.schema, "application_name": "recollect"},
+            "server_settings": {"search_path": identifier(options.schema), "application_name": "recollect"},
         }
 
     def _announce(self) -> None:
@@ -233,7 +271,7 @@ class PostgresEngine:
             await asyncio.sleep(ANNOUNCE_SECONDS)
 
     async def _poll(self) -> None:
-        while self._bell.has_listeners or self._pool is not None:
+        while self._bell.has_listeners:
             await asyncio.sleep(POLL_SECONDS)
             self._bell.ring()
 
@@ -259,9 +297,12 @@ async def _undo(connection: Any) -> None:
     if connection.is_closed():
         return
     try:
-        await asyncio.shield(connection.execute("ROLLBACK"))
-    except BaseException:  # noqa: BLE001
+        await connection.execute("ROLLBACK")
+    except asyncio.CancelledError:
         connection.terminate()  # a connection in an unknown state must not be used again
+        raise
+    except Exception:  # noqa: BLE001
+        connection.terminate()  # what went wrong before is what the caller should hear of
 
 
 async def _keep_as_it_is(connection: Any) -> None:

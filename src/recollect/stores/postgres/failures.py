@@ -33,10 +33,10 @@ def may_try_again(error: BaseException) -> bool:
 
 def store_error(error: BaseException, place: str, *, in_doubt: bool = False) -> StoreError:
     """What went wrong, and what to do about it."""
+    doubt = " The change may have been stored: retry with the same idempotency key." if in_doubt else ""
     if isinstance(error, TimeoutError):
-        return StoreUnavailableError(f"{place} did not answer in time.", in_doubt=in_doubt)
+        return StoreUnavailableError(f"{place} did not answer in time.{doubt}", in_doubt=in_doubt)
     if is_lost(error):
-        doubt = " The change may have been stored: retry with the same idempotency key." if in_doubt else ""
         return StoreUnavailableError(f"{place} cannot be reached: {error}.{doubt}", in_doubt=in_doubt)
     state = getattr(error, "sqlstate", None) or ""
     if state == "53100":

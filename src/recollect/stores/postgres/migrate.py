@@ -18,11 +18,11 @@ ROLE = "recollect_app"
 async def migrate(connection: asyncpg.Connection, schema: str, place: str) -> None:
     """Bring the schema to this release's version, one process at a time."""
     steps = migrations("postgres")
-    if await _version(connection, schema) == steps[-1].version:
+    if await _version(connection, schema, place) == steps[-1].version:
         return
     async with connection.transaction():
         await connection.execute("SELECT pg_advisory_xact_lock(hashtext('recollect.migrations'), hashtext($1))", schema)
-        present = await _version(connection, schema)  # another process may have been faster
+        present = await _version(connection, schema, place)  # another process may have been faster
         if present > steps[-1].version:
             raise newer_schema(place, present, steps[-1].version)
         try:
@@ -40,20 +40,26 @@ async def migrate(connection: asyncpg.Connection, schema: str, place: str) -> No
         except asyncpg.InsufficientPrivilegeError as error:
             raise SchemaVersionError(
                 f"{place} has schema version {present}, this release needs {steps[-1].version}, and the database user"
-                f" may not change it: {error}. Open it once as a user who may create schemas and roles."
+                f" may not change it: {error}. Open it once as a user who may create schemas and roles, or have both"
+                f" made beforehand: the schema owned by this user, and the role {ROLE} granted to it."
             ) from error
 
 
-async def _version(connection: asyncpg.Connection, schema: str) -> int:
+async def _version(connection: asyncpg.Connection, schema: str, place: str) -> int:
     # Asked of the catalogue's rows: `to_regclass` may answer from a cache that is older than the lock we waited for.
     exists = "SELECT 1 FROM pg_tables WHERE schemaname = $1 AND tablename = 'recollect_migrations'"
     if not await connection.fetchval(exists, schema):
         return 0
-    return int(await connection.fetchval("SELECT COALESCE(MAX(version), 0) FROM recollect_migrations"))
+    await take_role(connection, place)  # the user itself may not be allowed to read it
+    found = int(await connection.fetchval("SELECT COALESCE(MAX(version), 0) FROM recollect_migrations"))
+    await connection.execute("RESET ROLE")
+    return found
 
 
 async def _prepare(connection: asyncpg.Connection, schema: str) -> None:
-    await connection.execute(f"CREATE SCHEMA IF NOT EXISTS {identifier(schema)}")
+    """Schema, table of versions and role: each is made only where it is missing, which may not need any right."""
+    if not await connection.fetchval("SELECT 1 FROM pg_namespace WHERE nspname = $1", schema):
+        await connection.execute(f"CREATE SCHEMA {identifier(schema)}")
     await connection.execute(
         "CREATE TABLE IF NOT EXISTS recollect_migrations"
         " (version BIGINT PRIMARY KEY, name TEXT NOT NULL, applied_at BIGINT NOT NULL)"
@@ -61,7 +67,10 @@ async def _prepare(connection: asyncpg.Connection, schema: str) -> None:
     await connection.execute("SELECT pg_advisory_xact_lock(hashtext('recollect.roles'))")  # roles are server-wide
     if not await connection.fetchval("SELECT 1 FROM pg_roles WHERE rolname = $1", ROLE):
         await connection.execute(f"CREATE ROLE {ROLE} NOLOGIN NOSUPERUSER NOBYPASSRLS")
-    await connection.execute(f"GRANT {ROLE} TO CURRENT_USER")
+    # Membership alone lets one act as a role before PostgreSQL 16; since then that is a right of its own.
+    right = "SET" if connection.get_server_version().major >= 16 else "MEMBER"
+    if not await connection.fetchval(f"SELECT pg_has_role(current_user, $1, '{right}')", ROLE):
+        await connection.execute(f"GRANT {ROLE} TO CURRENT_USER")
 
 
 async def _grant(connection: asyncpg.Connection, schema: str) -> None:

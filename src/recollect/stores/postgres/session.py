@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 
 import asyncpg
 
+from recollect.errors import StoreError
 from recollect.stores.postgres.failures import FAILURES
 
 log = logging.getLogger("recollect.stores")
@@ -29,15 +30,17 @@ class Session:
         self._task: asyncio.Task[None] | None = None
         self._ready = asyncio.Event()
 
-    async def ensure(self) -> None:
-        """Have the session up; gives up waiting, not trying, when the server cannot be reached."""
-        if self._task is None:
+    async def ensure(self) -> bool:
+        """Have the session up; False if that does not succeed in a while. It goes on trying."""
+        if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._keep())
-        try:
-            async with asyncio.timeout(RETRY_SECONDS * 4):
-                await self._ready.wait()
-        except TimeoutError:
-            log.warning("no session with PostgreSQL yet; changes of other processes are looked for by polling")
+        if not self._ready.is_set():
+            try:
+                async with asyncio.timeout(RETRY_SECONDS * 4):
+                    await self._ready.wait()
+            except TimeoutError:
+                return False
+        return True
 
     async def close(self) -> None:
         task, self._task = self._task, None
@@ -49,7 +52,8 @@ class Session:
         while True:
             try:
                 connection = await self._connect()
-            except FAILURES:
+            except (*FAILURES, StoreError):
+                log.debug("no session with PostgreSQL", exc_info=True)
                 await asyncio.sleep(RETRY_SECONDS)
                 continue
             gone = asyncio.Event()

@@ -40,7 +40,7 @@ LIMIT CAST(:limit AS BIGINT);
 UPDATE conversations
 SET status = 'closed', closed_at = :now, updated_at = :now
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id
-    AND status = 'open' AND updated_at < :idle_since
+    AND status = 'open' AND updated_at < :idle_since AND (running_until IS NULL OR running_until < :claims_before)
 RETURNING
     id, tenant_id, app_id, user_id, namespace, status, created_at, updated_at, title, session_id, metadata, closed_at,
     last_seq, turns, rolling_summary, rolling_summary_until_seq, summarized_turns;

@@ -3,7 +3,7 @@
 -- name: platform_events_read
 SELECT position, type, tenant_id, app_id, user_id, subject_id, data, created_at
 FROM events
-WHERE position > :after
+WHERE position > :after AND position <= :until
     AND (CAST(:tenant AS TEXT) IS NULL OR tenant_id = :tenant)
     AND (CAST(:app AS TEXT) IS NULL OR app_id = :app)
     AND (CAST(:user AS TEXT) IS NULL OR user_id = :user)
@@ -17,7 +17,7 @@ SELECT COALESCE(MAX(position), 0) FROM events;
 SELECT tenant_id, app_id, user_id, id
 FROM conversations
 WHERE status = 'open' AND updated_at < :idle_since AND id > :after
-    AND (running_until IS NULL OR running_until < :now)
+    AND (running_until IS NULL OR running_until < :claims_before)
     AND (CAST(:tenant AS TEXT) IS NULL OR tenant_id = :tenant)
     AND (CAST(:app AS TEXT) IS NULL OR app_id = :app)
     AND (CAST(:user AS TEXT) IS NULL OR user_id = :user)

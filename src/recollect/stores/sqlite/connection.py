@@ -10,7 +10,7 @@ from typing import Any
 
 from recollect.errors import SchemaVersionError
 from recollect.stores.catalogue import Migration, Statement, migrations
-from recollect.stores.engine import Operation, T
+from recollect.stores.engine import EVENT, Operation, T
 from recollect.stores.migrating import newer_schema
 
 
@@ -79,28 +79,33 @@ def _use_wal(connection: sqlite3.Connection, options: SqliteOptions) -> None:
 
 def run(
     connection: sqlite3.Connection, known: Mapping[str, Statement], values: dict[str, Any], operation: Operation[T]
-) -> T:
-    """Run an operation to its end on a connection."""
+) -> tuple[T, bool]:
+    """Run an operation to its end on a connection; gives its result, and whether it wrote events."""
+    told = False
     try:
         name, given = next(operation)
         while True:
+            told = told or name == EVENT
             statement = known[name]
             named = {**values, **given}
             cursor = connection.execute(statement.sql, [named[key] for key in statement.parameters])
             name, given = operation.send(cursor.fetchall())
     except StopIteration as done:
         result: T = done.value
-        return result
+        return result, told
 
 
 def migrate(connection: sqlite3.Connection, options: SqliteOptions) -> None:
     """Bring the schema to this release's version, one process at a time."""
     steps = migrations("sqlite")
-    if _version(connection) == steps[-1].version:
+    present = _version(connection)
+    if present == steps[-1].version:
         return
+    if present > steps[-1].version:
+        raise newer_schema(options.path, present, steps[-1].version)
     if options.read_only:
         raise SchemaVersionError(
-            f"{options.path} has schema version {_version(connection)}, this release needs {steps[-1].version}:"
+            f"{options.path} has schema version {present}, this release needs {steps[-1].version}:"
             " open it once without mode=ro to migrate it."
         )
     connection.execute("BEGIN IMMEDIATE")

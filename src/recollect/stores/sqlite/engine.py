@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import sqlite3
 import threading
 from collections.abc import AsyncIterator, Mapping
@@ -15,14 +14,10 @@ from recollect.stores.engine import Make, T, bound
 from recollect.stores.sqlite import owners
 from recollect.stores.sqlite.connection import SqliteOptions, connect, migrate, run
 from recollect.stores.sqlite.failures import store_error
+from recollect.stores.sqlite.watcher import Watcher
 from recollect.stores.sqlite.writer import Writer
 from recollect.stores.waking import Bell
 from recollect.types.scope import Scope
-
-log = logging.getLogger("recollect.stores")
-
-WATCH_SECONDS = 0.1
-"""How often the file is looked at for other processes' commits, while someone waits for them."""
 
 
 class SqliteEngine:
@@ -32,51 +27,53 @@ class SqliteEngine:
         self.owner = owners.new_owner()
         self._options = options
         self._statements: Mapping[str, Statement] = {}
+        self._changing = asyncio.Lock()
         self._bell = Bell()
+        self._watcher = Watcher(options, self._bell)
         self._writer: Writer | None = None
         self._readers: ThreadPoolExecutor | None = None
         self._local = threading.local()
         self._connections: list[sqlite3.Connection] = []
-        self._watch: asyncio.Task[None] | None = None
-        self._watching: sqlite3.Connection | None = None
 
     async def open(self) -> None:
-        if self._readers is not None:
-            return
-        if sqlite3.sqlite_version_info < (3, 35):
-            raise ConfigurationError(f"Recollect needs SQLite 3.35 or later; this Python has {sqlite3.sqlite_version}.")
-        self._statements = statements("sqlite")
-        connection = await asyncio.to_thread(self._prepare)
-        self._bell = Bell()
-        self._readers = ThreadPoolExecutor(self._options.readers, thread_name_prefix="recollect-reader")
-        if self._options.read_only:
-            connection.close()
-        else:
-            self._writer = Writer(connection, self._options, self._statements, self._bell.ring)
+        async with self._changing:
+            if self._readers is not None:
+                return
+            if sqlite3.sqlite_version_info < (3, 35):
+                raise ConfigurationError(
+                    f"Recollect needs SQLite 3.35 or later; this Python has {sqlite3.sqlite_version}."
+                )
+            self._statements = statements("sqlite")
+            connection = await asyncio.to_thread(self._prepare)
+            self._bell = Bell()
+            self._watcher = Watcher(self._options, self._bell)
+            self._readers = ThreadPoolExecutor(self._options.readers, thread_name_prefix="recollect-reader")
+            if self._options.read_only:
+                connection.close()
+            else:
+                self._writer = Writer(connection, self._options, self._statements, self._bell.ring)
 
     async def close(self) -> None:
-        readers, self._readers = self._readers, None
-        writer, self._writer = self._writer, None
-        if readers is None:
-            return
-        self._bell.close()
-        if self._watch is not None and not self._watch.get_loop().is_closed():
-            self._watch.cancel()
-        if writer is not None:
-            await asyncio.wrap_future(writer.close())
-        await asyncio.to_thread(readers.shutdown)
-        for connection in self._connections:
-            connection.close()
-        self._connections.clear()
-        self._watching = None
-        self._local = threading.local()
+        async with self._changing:
+            readers, self._readers = self._readers, None
+            writer, self._writer = self._writer, None
+            if readers is None:
+                return
+            self._bell.close()
+            # Not to be left half done: whoever is cancelled here leaves threads that end by themselves.
+            await asyncio.shield(asyncio.to_thread(self._end, readers, writer, self._watcher))
 
     async def read(self, scope: Scope | None, make: Make[T]) -> T:
-        if self._readers is None:
+        readers = self._readers
+        if readers is None:
             raise self._closed()
         if self._options.in_memory:  # only the writer's connection sees it
             return await self.write(scope, make)
-        return await asyncio.get_running_loop().run_in_executor(self._readers, self._read, scope, make)
+        try:
+            work = asyncio.get_running_loop().run_in_executor(readers, self._read, scope, make)
+        except RuntimeError:  # closed by another thread meanwhile
+            raise self._closed() from None
+        return await work
 
     async def write(self, scope: Scope | None, make: Make[T]) -> T:
         if self._readers is None:
@@ -89,10 +86,10 @@ class SqliteEngine:
         if self._readers is None:
             raise self._closed()
         rings = self._bell.rings()
-        if not self._options.in_memory and not self._is_watching():
-            self._watch = asyncio.create_task(self._watch_file())
         try:
             async for ring in rings:
+                if not self._options.in_memory:
+                    self._watcher.ensure()
                 yield ring
         finally:
             await rings.aclose()  # type: ignore[attr-defined]
@@ -126,36 +123,22 @@ class SqliteEngine:
                 self._connections.append(connection)
             connection.execute("BEGIN")
             try:
-                return run(connection, self._statements, bound(scope), make())
+                result, _ = run(connection, self._statements, bound(scope), make())
+                return result
             finally:
                 connection.execute("ROLLBACK")  # ends the snapshot; there is nothing to undo
         except sqlite3.Error as error:
             raise store_error(error, self._options.path) from error
 
-    def _is_watching(self) -> bool:
-        return self._watch is not None and not self._watch.done() and not self._watch.get_loop().is_closed()
-
-    async def _watch_file(self) -> None:
-        """Ring for commits of other processes: SQLite keeps a counter of them, and tells nobody."""
-        loop = asyncio.get_running_loop()
-        seen: int | None = None
-        while self._readers is not None and (seen is None or self._bell.has_listeners):
-            try:
-                version = await loop.run_in_executor(self._readers, self._data_version)
-            except sqlite3.Error:  # locked for a moment: look again in the next round
-                log.debug("could not look for changes of %s", self._options.path, exc_info=True)
-            else:
-                if version != seen:
-                    seen = version
-                    self._bell.ring()
-            await asyncio.sleep(WATCH_SECONDS)
-
-    def _data_version(self) -> int:
-        """The counter means something only within one connection, so this has its own."""
-        if self._watching is None:
-            self._watching = connect(self._options)
-            self._connections.append(self._watching)
-        return int(self._watching.execute("PRAGMA data_version").fetchone()[0])
+    def _end(self, readers: ThreadPoolExecutor, writer: Writer | None, watcher: Watcher) -> None:
+        if writer is not None:
+            writer.close()
+        watcher.close()
+        readers.shutdown()
+        for connection in self._connections:
+            connection.close()
+        self._connections.clear()
+        self._local = threading.local()
 
     def _closed(self) -> StoreClosedError:
         return StoreClosedError(

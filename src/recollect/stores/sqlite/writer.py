@@ -10,18 +10,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
+import os
 import queue
 import sqlite3
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
 from typing import Any
 
-from recollect.errors import StoreClosedError
+from recollect.errors import StoreClosedError, StoreError
 from recollect.stores.catalogue import Statement
 from recollect.stores.engine import Make, T
 from recollect.stores.sqlite.connection import SqliteOptions, run
 from recollect.stores.sqlite.failures import store_error
+
+log = logging.getLogger("recollect.stores")
 
 GROUP = 256
 """About the most operations in one transaction: each waits for all of them."""
@@ -34,7 +37,7 @@ class _Entangled(Exception):
 class _Job:
     """An operation in the queue, and who waits for it."""
 
-    __slots__ = ("error", "future", "loop", "make", "result", "values")
+    __slots__ = ("error", "future", "loop", "make", "result", "told", "values")
 
     def __init__(self, make: Make[Any], values: dict[str, Any], future: Any, loop: Any) -> None:
         self.make = make
@@ -42,25 +45,28 @@ class _Job:
         self.future = future
         self.loop = loop
         self.result: Any = None
+        self.told = False
         self.error: BaseException | None = None
 
 
 class Writer:
-    """Runs operations on one connection, in groups, on a thread of its own."""
+    """Runs operations on one connection, in groups, on a thread of its own. `told` is called after new events."""
 
     def __init__(
         self,
         connection: sqlite3.Connection,
         options: SqliteOptions,
         statements: Mapping[str, Statement],
-        committed: Callable[[], None],
+        told: Callable[[], None],
     ) -> None:
         self._connection = connection
         self._options = options
         self._statements = statements
-        self._committed = committed
+        self._told = told
+        self._pid = os.getpid()
         self._jobs: queue.SimpleQueue[list[_Job] | None] = queue.SimpleQueue()
         self._gathering: dict[asyncio.AbstractEventLoop, list[_Job]] = {}
+        self._lock = threading.Lock()
         self._closed = False
         self._thread = threading.Thread(target=self._work, name="recollect-writer", daemon=True)
         self._thread.start()
@@ -68,7 +74,9 @@ class Writer:
     def submit(self, make: Make[T], values: dict[str, Any]) -> asyncio.Future[T]:
         """Queue an operation; the future is done once it is committed. Cancelled before its turn, it is not run."""
         if self._closed:
-            raise StoreClosedError(f"{self._options.path} has been closed.")
+            raise self._closed_error()
+        if self._pid != os.getpid():
+            raise StoreError(f"{self._options.path} was opened before this process was forked: open it again here.")
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         gathered = self._gathering.get(loop)
@@ -80,35 +88,38 @@ class Writer:
         gathered.append(_Job(make, values, future, loop))
         return future
 
+    def close(self) -> None:
+        """Finish what is queued, end the thread and close the connection; waits for it."""
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                for gathered in self._gathering.values():
+                    self._jobs.put(gathered)
+                self._gathering.clear()
+                self._jobs.put(None)
+        self._thread.join()
+
     def _hand_over(self, loop: asyncio.AbstractEventLoop) -> None:
-        gathered = self._gathering.pop(loop, None)
-        if gathered is not None:  # else the writer was closed meanwhile
-            self._jobs.put(gathered)
-
-    def close(self) -> Future[None]:
-        """Finish what is queued, then end the thread and close the connection."""
-        done: Future[None] = Future()
-        if not self._closed:
-            self._closed = True
-            for loop in list(self._gathering):
-                self._jobs.put(self._gathering.pop(loop))
-            self._jobs.put(None)
-
-        def wait() -> None:
-            self._thread.join()
-            done.set_result(None)
-
-        threading.Thread(target=wait, name="recollect-closer", daemon=True).start()
-        return done
+        with self._lock:
+            gathered = self._gathering.pop(loop, None)
+            if gathered is not None and not self._closed:
+                self._jobs.put(gathered)
+                return
+        for job in gathered or ():
+            job.error = self._closed_error()
+        _settle(gathered or [])
 
     def _work(self) -> None:
         try:
-            while True:
-                jobs = self._next()
-                if not jobs:
-                    return
+            while jobs := self._next():
                 self._run(jobs)
                 self._deliver(jobs)
+                if any(job.told and job.error is None for job in jobs):
+                    self._told()
+        except BaseException:
+            log.exception("the writer of %s has failed", self._options.path)
+            self._fail_all()
+            raise
         finally:
             self._connection.close()
 
@@ -142,8 +153,6 @@ class Writer:
             for job in jobs:
                 job.error = job.error or self._named(error)
             self._undo()
-        else:
-            self._committed()
 
     def _run_group(self, jobs: list[_Job], run_one: Callable[[_Job], None]) -> None:
         self._connection.execute("BEGIN IMMEDIATE")
@@ -155,7 +164,7 @@ class Writer:
     def _run_bare(self, job: _Job) -> None:
         before = self._connection.total_changes
         try:
-            job.result = run(self._connection, self._statements, job.values, job.make())
+            job.result, job.told = run(self._connection, self._statements, job.values, job.make())
         except BaseException as error:
             job.error = self._named(error)
             if self._connection.total_changes != before or not self._connection.in_transaction:
@@ -165,7 +174,7 @@ class Writer:
         execute = self._connection.execute
         execute("SAVEPOINT operation")
         try:
-            job.result = run(self._connection, self._statements, job.values, job.make())
+            job.result, job.told = run(self._connection, self._statements, job.values, job.make())
         except BaseException as error:
             job.error = self._named(error)
             if not self._connection.in_transaction:
@@ -188,6 +197,20 @@ class Writer:
         for loop, done in by_loop.items():
             with contextlib.suppress(RuntimeError):  # that loop is closed, and with it everyone who waited
                 loop.call_soon_threadsafe(_settle, done)
+
+    def _fail_all(self) -> None:
+        """Nobody is left waiting for a thread that is gone."""
+        with self._lock:
+            self._closed = True
+        with contextlib.suppress(queue.Empty):
+            while True:
+                jobs = self._jobs.get_nowait() or []
+                for job in jobs:
+                    job.error = self._closed_error()
+                self._deliver(jobs)
+
+    def _closed_error(self) -> StoreClosedError:
+        return StoreClosedError(f"{self._options.path} has been closed.")
 
 
 def _settle(jobs: list[_Job]) -> None:
