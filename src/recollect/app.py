@@ -52,10 +52,15 @@ class Recollect:
         summary_every: int | None = 20,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
-        store = open_store(url) if isinstance(url, str | PathLike) else url
-        if summary_every is not None and summary_every < 1:
+        if isinstance(url, str | PathLike):
+            store = open_store(url)
+        elif hasattr(url, "conversations"):
+            store = url
+        else:
+            raise ConfigurationError(f"Recollect takes a path, a URL or a store, not {url!r:.80}.")
+        if summary_every is not None and (not isinstance(summary_every, int) or summary_every < 1):
             raise ConfigurationError(f"summary_every is a number of turns, or None for never, not {summary_every!r}.")
-        self._runtime = Runtime(store, model, clock, summary_every, worker)
+        self._runtime = Runtime(store, model, _checked(clock), summary_every, worker)
         self._claims = TurnClaims(self._runtime)
         self._summaries = Summaries(self._runtime)
         self._turns = Turns(self._runtime, self._claims, self._summaries.consider)
@@ -124,7 +129,14 @@ class Recollect:
 
     @clock.setter
     def clock(self, clock: Callable[[], datetime]) -> None:
-        self._runtime.clock = clock
+        self._runtime.clock = _checked(clock)
+
+
+def _checked(clock: Callable[[], datetime]) -> Callable[[], datetime]:
+    """A clock that does not say its timezone would fail at the first message."""
+    if clock is not utc_now:
+        checks.moment("clock", clock())
+    return clock
 
 
 class User:

@@ -11,6 +11,8 @@ import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any
 
+from recollect.errors import ConfigurationError, StoreClosedError
+
 _HANDLES = ("recollect.app", "recollect.background", "recollect.conversations.log", "recollect.stores.feed")
 
 
@@ -22,8 +24,26 @@ class _Portal:
         self._thread = threading.Thread(target=self._loop.run_forever, name="recollect-sync", daemon=True)
         self._thread.start()
 
+    @property
+    def is_here(self) -> bool:
+        """Whether we are on its thread, where nothing can be waited for."""
+        return threading.current_thread() is self._thread
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the thread has ended."""
+        return self._loop.is_closed()
+
     def call(self, work: Coroutine[Any, Any, Any]) -> Any:
         """Run it over there, and wait; interrupting the wait cancels it."""
+        if self.is_here or self._loop.is_closed():
+            work.close()
+            if self.is_here:
+                raise ConfigurationError(
+                    "The synchronous Recollect was called from its own event loop, by an async tool perhaps:"
+                    " make that a plain function, or use `async with Recollect(...)`."
+                )
+            raise StoreClosedError("Recollect has been closed.")
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
@@ -38,22 +58,40 @@ class _Portal:
         async def following() -> Any:
             return await anext(items, end)
 
-        async def ended() -> None:
-            await items.aclose()  # type: ignore[attr-defined]
-
         try:
             while (item := self.call(following())) is not end:
                 yield item
         finally:
-            self.call(ended())
+            self._end(items)
 
     def close(self) -> None:
-        """End the thread."""
+        """End the thread; once is enough."""
+        if self._loop.is_closed():
+            return
         self.call(self._loop.shutdown_asyncgens())
         self.call(self._loop.shutdown_default_executor())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+    def _end(self, items: AsyncIterator[Any]) -> None:
+        """Close an iterator. The collector may do it anywhere, also on the loop's own thread: then nobody waits."""
+        if self._loop.is_closed():
+            return
+        if self.is_here:
+            self._loop.create_task(_closed(items))
+        else:
+            self.call(_closed(items))
+
+
+async def _closed(items: AsyncIterator[Any]) -> None:
+    while True:
+        try:
+            await items.aclose()  # type: ignore[attr-defined]
+        except RuntimeError:  # it was interrupted, and is still on its way out
+            await asyncio.sleep(0.01)
+        else:
+            return
 
 
 class _Handle:
@@ -113,7 +151,9 @@ class SyncRecollect(_Handle):
             raise
 
     def close(self) -> None:
-        """Close it, and end the thread."""
+        """Close it, and end the thread; once is enough."""
+        if self._portal.is_closed:
+            return
         try:
             self._portal.call(self._target.close())
         finally:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
-from recollect.errors import InvalidArgumentError
+from recollect.errors import InvalidArgumentError, NotFoundError
 from recollect.types.blocks import Content, ContentBlock, as_blocks
 from recollect.types.conversations import VISIBILITIES
 from recollect.types.jsontext import is_storable
@@ -21,6 +21,7 @@ TITLE_LENGTH = 1_000
 KEY_LENGTH = 500
 METADATA_BYTES = 16_384
 CONTENT_LENGTH = 20_000_000
+MOST = 2**62
 
 
 def scope_name(what: str, value: Any) -> str:
@@ -72,11 +73,12 @@ def metadata(value: Mapping[str, Any] | None) -> dict[str, Any]:
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
         raise InvalidArgumentError(f"metadata is a mapping with texts as keys, not {value!r:.80}.")
     try:
-        text = json.dumps(dict(value), allow_nan=False)
+        text = json.dumps(dict(value), allow_nan=False, ensure_ascii=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidArgumentError(f"metadata must be JSON: {error}.") from None
-    if len(text) > METADATA_BYTES:
-        raise InvalidArgumentError(f"metadata takes {len(text)} bytes as JSON; {METADATA_BYTES} is the limit.")
+    size = len(text.encode(errors="surrogatepass"))
+    if size > METADATA_BYTES:
+        raise InvalidArgumentError(f"metadata takes {size} bytes as JSON; {METADATA_BYTES} is the limit.")
     plain: dict[str, Any] = json.loads(text)
     return plain
 
@@ -91,7 +93,7 @@ def content(value: Content) -> tuple[ContentBlock, ...]:
     blocks = _named("content", as_blocks, value)
     if not blocks:
         raise InvalidArgumentError("content is empty: a message has at least one block.")
-    size = sum(len(getattr(block, "text", None) or getattr(block, "data", None) or "") for block in blocks)
+    size = sum(len(getattr(block, name, None) or "") for block in blocks for name in ("text", "data", "content"))
     if size > CONTENT_LENGTH:
         raise InvalidArgumentError(f"content has {size} characters; {CONTENT_LENGTH} is the limit.")
     return blocks
@@ -105,20 +107,51 @@ def usage(value: ChatUsage | Mapping[str, Any] | None, provider: str | None, mod
 
     if not isinstance(value, Mapping):
         raise InvalidArgumentError(f"usage is a ChatUsage or a mapping, not {value!r:.80}.")
-    return make_usage({_snake(key): amount for key, amount in value.items()}, provider, model)
+    return make_usage({_snake(str(key)): amount for key, amount in value.items()}, provider, model)
 
 
 def count(what: str, value: Any, least: int = 0) -> int:
     """A whole number."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise InvalidArgumentError(f"{what} is a whole number of at least {least}, not {value!r:.80}.")
-    return value
+    return min(value, MOST)
+
+
+def seconds(what: str, value: Any) -> float:
+    """A length of time in seconds."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+        raise InvalidArgumentError(f"{what} is a number of seconds, not {value!r:.80}.")
+    return float(value)
+
+
+def duration(what: str, value: Any) -> timedelta:
+    """A length of time, or its seconds."""
+    try:
+        age = value if isinstance(value, timedelta) else timedelta(seconds=seconds(what, value))
+    except OverflowError:
+        age = timedelta(-1)
+    if not timedelta(0) <= age <= timedelta(days=365_000):
+        raise InvalidArgumentError(f"{what} is a length of time, not {value!r:.80}.")
+    return age
+
+
+def is_id(value: Any) -> bool:
+    """Whether anything could have that id."""
+    return isinstance(value, str) and is_storable(value)
+
+
+def known_id(kind: str, value: Any) -> str:
+    """An id to act on: one that nothing can have is not found."""
+    if not is_id(value):
+        raise NotFoundError(kind, value)
+    checked: str = value
+    return checked
 
 
 def _named(what: str, make: Callable[[Any], T], value: Any) -> T:
     try:
         return make(value)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise InvalidArgumentError(f"{what}: {error}.") from error
 
 

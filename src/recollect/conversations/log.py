@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import fields, replace
 from datetime import datetime, timedelta
 from typing import Any, TypedDict, Unpack
 
 from recollect.chat import ChatOptions, Model
 from recollect.conversations import checks
+from recollect.conversations.drafts import assistant_draft, imported_draft, in_turns, plain_draft
 from recollect.conversations.runtime import Runtime
 from recollect.conversations.summary import Summaries
 from recollect.conversations.turns import TAIL_LIMIT, WAIT_SECONDS, ToolHandler, TurnRequest, Turns, resolve_options
 from recollect.errors import InvalidArgumentError
-from recollect.stores import ConversationLog, TurnDraft
+from recollect.stores import Appended, ConversationLog, TurnDraft
 from recollect.types import ChatUsage, Message, ReplyDelta
-from recollect.types.blocks import Content, message_blocks
+from recollect.types.blocks import Content
 from recollect.types.conversations import (
     AppendedTurn,
     AssistantTurn,
@@ -30,7 +30,6 @@ from recollect.types.ids import new_id
 from recollect.types.scope import Scope
 
 STATUSES = ("open", "closed")
-ROLES = ("user", "assistant", "tool", "system")
 
 
 class TurnArguments(TypedDict, total=False):
@@ -52,7 +51,8 @@ class TurnArguments(TypedDict, total=False):
 class Conversations:
     """One user's conversations: an append-only log, never seen by anyone else.
 
-    Reading an unknown id gives None, acting on one raises `NotFoundError`; an id of another user is unknown.
+    `get` and `message` give None for an unknown id, everything else raises `NotFoundError`; an id of another user is
+    unknown.
     """
 
     def __init__(self, runtime: Runtime, scope: Scope, turns: Turns, summaries: Summaries) -> None:
@@ -85,7 +85,7 @@ class Conversations:
 
     async def get(self, id: str) -> Conversation | None:
         """The conversation of that id, or None."""
-        return await self._log.get(self._scope, id)
+        return await self._log.get(self._scope, id) if checks.is_id(id) else None
 
     async def list(
         self,
@@ -109,6 +109,7 @@ class Conversations:
 
     async def close(self, id: str) -> Conversation:
         """Close a conversation, which is when its memories are made. Closing it again changes nothing."""
+        id = checks.known_id("conversation", id)
         return await self._log.close(self._scope, id, now=self._runtime.clock())
 
     async def close_stale(self, older_than: timedelta | float) -> builtins.list[Conversation]:
@@ -128,15 +129,18 @@ class Conversations:
 
         With an `idempotency_key` a retry is harmless: the message stored the first time is given back.
         """
-        draft = self._draft(
+        now = self._runtime.clock()
+        draft = plain_draft(
             "user",
             content,
+            now,
             visibility=visibility,
             created_at=created_at,
             trace_id=trace_id,
-            idempotency_key=checks.optional_text("idempotency_key", idempotency_key, checks.KEY_LENGTH),
+            idempotency_key=idempotency_key,
         )
-        return await self._append(id, TurnDraft(new_id("turn"), [draft], starts=True))
+        appended = await self._append(id, [TurnDraft(new_id("turn"), [draft], starts=True)], now)
+        return appended.messages[0]
 
     async def append_assistant_turn(
         self,
@@ -152,7 +156,8 @@ class Conversations:
     ) -> StoredMessage:
         """Append what the assistant said, in the turn that is going on."""
         assistant = AssistantTurn(content, stop_reason, model, provider, usage, trace_id, visibility, created_at)
-        return await self._append(id, TurnDraft(new_id("turn"), [self._assistant_draft(assistant)], joins=True))
+        now = self._runtime.clock()
+        return await self._append_joining(id, assistant_draft(assistant, now), now)
 
     async def append_tool_result(
         self,
@@ -172,15 +177,17 @@ class Conversations:
             "tool_name": tool_name,
             "is_error": is_error,
         }
-        draft = self._draft("tool", [block], visibility=visibility, created_at=created_at)
-        return await self._append(id, TurnDraft(new_id("turn"), [draft], joins=True))
+        now = self._runtime.clock()
+        draft = plain_draft("tool", [block], now, visibility=visibility, created_at=created_at)
+        return await self._append_joining(id, draft, now)
 
     async def append_system_message(
         self, id: str, content: Content, visibility: str = "internal", created_at: datetime | str | None = None
     ) -> StoredMessage:
         """Append an instruction or a note; by default the model sees it and the person does not."""
-        draft = self._draft("system", content, visibility=visibility, created_at=created_at)
-        return await self._append(id, TurnDraft(new_id("turn"), [draft], joins=True))
+        now = self._runtime.clock()
+        draft = plain_draft("system", content, now, visibility=visibility, created_at=created_at)
+        return await self._append_joining(id, draft, now)
 
     async def append_turn(
         self,
@@ -195,17 +202,17 @@ class Conversations:
 
         With an `idempotency_key` the user's message is stored once; the assistant's is always a new one of its turn.
         """
-        said = self._draft(
+        now = self._runtime.clock()
+        said = plain_draft(
             "user",
             user_content,
+            now,
             visibility=user_visibility,
             created_at=created_at,
-            idempotency_key=checks.optional_text("idempotency_key", idempotency_key, checks.KEY_LENGTH),
+            idempotency_key=idempotency_key,
         )
-        answered = self._assistant_draft(_as_assistant(assistant))
-        turn = TurnDraft(new_id("turn"), [said, answered], starts=True)
-        appended = await self._log.append(self._scope, id, [turn], now=self._runtime.clock())
-        self._summaries.consider(self._scope, id, appended)
+        turn = TurnDraft(new_id("turn"), [said, assistant_draft(assistant, now)], starts=True)
+        appended = await self._append(id, [turn], now)
         user_message, assistant_message = appended.messages
         return AppendedTurn(assistant_message.turn_id, user_message, assistant_message)
 
@@ -217,12 +224,11 @@ class Conversations:
         Each is a chat `Message`, or a mapping with `role`, `content` and any of `visibility`, `created_at`,
         `stop_reason`, `model`, `provider`, `usage`, `trace_id`, `idempotency_key`. A user's message begins a turn.
         """
-        turns = _in_turns([self._imported(message) for message in messages])
+        now = self._runtime.clock()
+        turns = in_turns([imported_draft(message, now) for message in messages])
         if not turns:
             return []
-        appended = await self._log.append(self._scope, id, turns, now=self._runtime.clock())
-        self._summaries.consider(self._scope, id, appended)
-        return [*appended.messages]
+        return [*(await self._append(id, turns, now)).messages]
 
     async def messages(
         self,
@@ -252,7 +258,7 @@ class Conversations:
 
     async def message(self, message_id: str) -> StoredMessage | None:
         """One message by its id, or None: what a citation points to."""
-        return await self._log.message(self._scope, message_id)
+        return await self._log.message(self._scope, message_id) if checks.is_id(message_id) else None
 
     async def run_turn(
         self, id: str, model: str | Model | None = None, user_text: str | None = None, **more: Unpack[TurnArguments]
@@ -262,7 +268,8 @@ class Conversations:
         - `user_text` or `content` is what the user says. `model` is a name or a model object (default: Recollect's),
           `provider` who serves that name, `options` a `ChatOptions`, or a mapping of its fields and `system_prompt`.
         - `tools` are functions, `Tool`s, or descriptions (`name`, `description`, `parameters`) whose calls go to
-          `tool_handler(name, arguments)`. After `max_cycles` model calls (10) it is asked to answer without tools.
+          `tool_handler(name, arguments)`. After `max_cycles` model calls (10) it is asked to answer without tools,
+          unless `options` is a `ChatOptions` that says otherwise.
         - `tail_limit` (30) is how many messages of the log the model is sent.
         - `idempotency_key`: a retry uses the user's message that was stored before, and is answered anew.
         - `wait` (60 seconds): turns of one conversation run one after the other, in all processes. One that comes while
@@ -285,16 +292,21 @@ class Conversations:
 
         It also happens by itself every `Recollect(summary_every=...)` turns.
         """
-        return await self._summaries.refresh(self._scope, id, model)
+        return await self._summaries.refresh(self._scope, checks.known_id("conversation", id), model)
 
     @property
     def _log(self) -> ConversationLog:
         return self._runtime.store.conversations
 
-    async def _append(self, id: str, turn: TurnDraft) -> StoredMessage:
-        appended = await self._log.append(self._scope, id, [turn], now=self._runtime.clock())
-        if turn.messages[0].role == "assistant":
+    async def _append(self, id: str, turns: Sequence[TurnDraft], now: datetime) -> Appended:
+        appended = await self._log.append(self._scope, checks.known_id("conversation", id), turns, now=now)
+        if turns[-1].messages[-1].role == "assistant":
             self._summaries.consider(self._scope, id, appended)
+        return appended
+
+    async def _append_joining(self, id: str, draft: MessageDraft, now: datetime) -> StoredMessage:
+        """Append a message to the turn that is going on."""
+        appended = await self._append(id, [TurnDraft(new_id("turn"), [draft], joins=True)], now)
         return appended.messages[0]
 
     def _request(
@@ -324,11 +336,13 @@ class Conversations:
             raise InvalidArgumentError("approvals go on with a turn: pass them without user_text and content.")
         draft = None
         if said is not None:
-            key = checks.optional_text("idempotency_key", idempotency_key, checks.KEY_LENGTH)
-            draft = self._draft("user", said, visibility="user", trace_id=trace_id, idempotency_key=key)
+            now = self._runtime.clock()
+            draft = plain_draft(
+                "user", said, now, visibility="user", trace_id=trace_id, idempotency_key=idempotency_key
+            )
         return TurnRequest(
             scope=self._scope,
-            conversation_id=id,
+            conversation_id=checks.known_id("conversation", id),
             options=resolve_options(
                 options,
                 model=model,
@@ -341,7 +355,7 @@ class Conversations:
             draft=draft,
             approvals=approvals,
             tail_limit=TAIL_LIMIT if tail_limit is None else checks.count("tail_limit", tail_limit, 1),
-            wait=wait,
+            wait=checks.seconds("wait", wait),
             trace_id=trace_id,
         )
 
@@ -352,7 +366,7 @@ class Conversations:
             checks.count("limit", limit)
         return await self._log.messages(
             self._scope,
-            id,
+            checks.known_id("conversation", id),
             limit=limit,
             after=0 if after is None else checks.count("after", after),
             before=None if before is None else checks.count("before", before),
@@ -361,81 +375,9 @@ class Conversations:
             from_start=after is not None and before is None,
         )
 
-    def _draft(
-        self,
-        role: str,
-        content: Content,
-        *,
-        visibility: str,
-        created_at: datetime | str | None = None,
-        trace_id: str | None = None,
-        idempotency_key: str | None = None,
-    ) -> MessageDraft:
-        return MessageDraft(
-            id=new_id("msg"),
-            role=role,
-            content=checks.content(content),
-            created_at=self._runtime.clock() if created_at is None else checks.moment("created_at", created_at),
-            visibility=checks.visibility(visibility),
-            trace_id=checks.optional_text("trace_id", trace_id, checks.KEY_LENGTH),
-            idempotency_key=idempotency_key,
-        )
-
-    def _assistant_draft(self, turn: AssistantTurn) -> MessageDraft:
-        created_at = turn.created_at
-        return MessageDraft(
-            id=new_id("msg"),
-            role="assistant",
-            content=checks.content(turn.content),
-            created_at=self._runtime.clock() if created_at is None else checks.moment("created_at", created_at),
-            visibility=checks.visibility(turn.visibility),
-            stop_reason=checks.optional_text("stop_reason", turn.stop_reason, checks.KEY_LENGTH),
-            model=checks.optional_text("model", turn.model, checks.KEY_LENGTH),
-            provider=checks.optional_text("provider", turn.provider, checks.KEY_LENGTH),
-            usage=checks.usage(turn.usage, turn.provider, turn.model),
-            trace_id=checks.optional_text("trace_id", turn.trace_id, checks.KEY_LENGTH),
-        )
-
-    def _imported(self, message: Message | Mapping[str, Any]) -> MessageDraft:
-        if isinstance(message, Message):
-            draft = self._draft(checks.one_of("role", message.role, ROLES), "-", visibility="user")
-            return replace(draft, content=message_blocks(message), meta=message.meta)
-        given = dict(message)
-        role = checks.one_of("role", given.pop("role", None), ROLES)
-        key = checks.optional_text("idempotency_key", given.pop("idempotency_key", None), checks.KEY_LENGTH)
-        default = "internal" if role == "system" else "user"
-        turn = _as_assistant({"visibility": default, **given})
-        return replace(self._assistant_draft(turn), role=role, idempotency_key=key)
-
 
 async def close_stale(runtime: Runtime, scope: Scope | None, older_than: timedelta | float) -> list[Conversation]:
     """Close what was left open, for one user or for all."""
-    age = older_than if isinstance(older_than, timedelta) else timedelta(seconds=older_than)
-    if age < timedelta(0):
-        raise InvalidArgumentError(f"older_than is a length of time, not {older_than!r}.")
+    age = checks.duration("older_than", older_than)
     now = runtime.clock()
     return await runtime.store.conversations.close_stale(scope, idle_since=now - age, now=now)
-
-
-def _in_turns(drafts: Sequence[MessageDraft]) -> list[TurnDraft]:
-    """Drafts by turn: a user's message begins one, and what comes before the first joins the one that is going on."""
-    turns: list[tuple[bool, list[MessageDraft]]] = []
-    for draft in drafts:
-        if draft.role == "user" or not turns:
-            turns.append((draft.role == "user", []))
-        turns[-1][1].append(draft)
-    return [TurnDraft(new_id("turn"), messages, starts=starts, joins=not starts) for starts, messages in turns]
-
-
-def _as_assistant(given: AssistantTurn | Mapping[str, Any]) -> AssistantTurn:
-    if isinstance(given, AssistantTurn):
-        return given
-    if not isinstance(given, Mapping) or "content" not in given:
-        raise InvalidArgumentError(f"an assistant's turn is a mapping with 'content', not {given!r:.80}.")
-    known = {"stopReason": "stop_reason", "traceId": "trace_id", "createdAt": "created_at"}
-    named = {known.get(name, name): value for name, value in given.items()}
-    unknown = [name for name in named if name not in {field.name for field in fields(AssistantTurn)}]
-    if unknown:
-        names = ", ".join(field.name for field in fields(AssistantTurn))
-        raise InvalidArgumentError(f"an assistant's turn has {names}, but not {', '.join(unknown)}.")
-    return AssistantTurn(**named)

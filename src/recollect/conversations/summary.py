@@ -12,6 +12,7 @@ from recollect.errors import ChatError, NotFoundError
 from recollect.stores import Appended
 from recollect.types.blocks import ToolResultBlock, ToolUseBlock, blocks_text
 from recollect.types.conversations import Conversation, RollingSummary, StoredMessage
+from recollect.types.jsontext import storable
 from recollect.types.scope import Scope
 
 log = logging.getLogger("recollect.conversations")
@@ -87,14 +88,15 @@ class Summaries:
     ) -> str:
         model = model if model is not None else self._runtime.model
         if model is None:
-            return extract(conversation.rolling_summary, [(m.role, blocks_text(m.content)) for m in messages])
+            said = [(message.role, blocks_text(message.content)) for message in messages]
+            return storable(extract(conversation.rolling_summary, said))
         transcript = "\n".join(filter(None, map(_line, messages)))
         summary = _inside(conversation.rolling_summary or "(none yet)")
         question = f"<summary>\n{summary}\n</summary>\n<messages>\n{_inside(transcript)}\n</messages>"
         result = await run_loop(ChatOptions(model=model, system=SYSTEM), question)
         if not result.text.strip():
             raise ChatError(f"The model gave no summary of conversation {conversation.id!r}; the old one is kept.")
-        return result.text.strip()
+        return storable(result.text.strip())
 
 
 def _settled(messages: Sequence[StoredMessage]) -> Sequence[StoredMessage]:

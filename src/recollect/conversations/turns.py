@@ -23,7 +23,7 @@ from recollect.conversations.runtime import Runtime
 from recollect.errors import ConfigurationError, InvalidArgumentError
 from recollect.stores import Appended, TurnDraft, TurnStarted
 from recollect.tools import Tool
-from recollect.types import ChatReply, Message, ReplyDelta
+from recollect.types import ChatReply, Message, ReplyDelta, StreamStop
 from recollect.types.blocks import message_blocks
 from recollect.types.conversations import MessageDraft, StoredMessage, ToolInvocation, TurnOutcome
 from recollect.types.ids import new_id
@@ -80,10 +80,16 @@ class Turns:
             items = stream_loop(
                 request.options, history_of(claim.started), approvals=request.approvals, on_message=keeper.keep
             )
+            stop: StreamStop | None = None
             try:
                 async for item in items:
+                    if stop is not None:
+                        yield stop
+                        stop = None
                     if isinstance(item, LoopResult):
                         outcome = keeper.outcome(item, began)
+                    elif isinstance(item, StreamStop):
+                        stop = item  # held back until the reply is stored: some stop reading here
                     else:
                         yield item
             finally:
@@ -182,7 +188,7 @@ def history_of(started: TurnStarted) -> list[Message]:
     When the user's message was already there, its turn is being run again. If it was cut off in the middle, it goes on
     from there; if it was complete, it is answered anew, as if nothing had followed.
     """
-    kept = list(itertools.dropwhile(lambda message: message.role == "tool", started.history))
+    kept = list(itertools.dropwhile(lambda message: message.role == "tool", started.history)) or list(started.history)
     if started.later and _is_unfinished(started.later, started.turn_id):
         kept.extend(message for stored in started.later for message in stored.messages)
     return kept

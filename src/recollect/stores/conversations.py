@@ -263,7 +263,7 @@ def _appended(head: _Head, turns: Sequence[TurnDraft], encoded: Encoded, now: in
             turn_id, starts = next(reversed(known.values())).turn_id, False
         elif turn.joins and head.turn_id is not None:
             turn_id = head.turn_id
-        if len(known) < len(turn.messages):
+        if any(draft.idempotency_key not in known for draft in turn.messages):
             # A turn that was running when the conversation was closed may still finish: its tools have run.
             if head.status != "open" and (turn.joins or turn.turn_id != head.running_turn):
                 raise ConversationClosedError(head.id)
@@ -278,6 +278,8 @@ def _appended(head: _Head, turns: Sequence[TurnDraft], encoded: Encoded, now: in
             data = APPENDED % (draft.id, seq, draft.role, turn_id, draft.visibility)
             yield "event_insert", {"type": "message.appended", "subject_id": head.id, "data": data, "now": now}
             stored.append(rows.placed(draft, head.id, seq, turn_id))
+            if draft.idempotency_key is not None:
+                known[draft.idempotency_key] = stored[-1]
     return stored
 
 

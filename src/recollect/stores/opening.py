@@ -16,7 +16,7 @@ def open_store(url: str | PathLike[str]) -> Store:
 
     A path or `sqlite:///path` is a file, `:memory:` lives as long as it is open, `postgresql://…` is a database.
     Settings go behind a question mark: `synchronous`, `busy_timeout`, `mode=ro` for SQLite; `schema`, `pool_size`,
-    `statement_cache_size` for PostgreSQL, beside libpq's own.
+    `statement_cache_size` for PostgreSQL, beside those of asyncpg (`sslmode`, `passfile`, ...).
 
     >>> open_store("sqlite:///notes.db?synchronous=full").url
     'sqlite:///notes.db'
@@ -62,7 +62,11 @@ def _postgres(url: str) -> Store:
     from recollect.stores.postgres import PostgresStore
 
     parts = urlsplit(url)
-    own = {"schema": str, "pool_size": int, "statement_cache_size": int}
+    try:
+        _ = parts.port
+    except ValueError as error:
+        raise ConfigurationError(f"The store's URL cannot be read: {error}.") from None
+    own: dict[str, Callable[[str], Any]] = {"schema": str, "pool_size": _at_least_one, "statement_cache_size": int}
     given = dict(parse_qsl(parts.query))
     settings = _settings("PostgreSQL", {name: value for name, value in given.items() if name in own}, own)
     query = urlencode({name: value for name, value in given.items() if name not in own})
@@ -79,6 +83,12 @@ def _settings(kind: str, given: Mapping[str, str], known: Mapping[str, Callable[
         except ValueError as error:
             raise ConfigurationError(f"{name}={value} is not a setting for {kind}: {error}.") from None
     return settings
+
+
+def _at_least_one(value: str) -> int:
+    if int(value) < 1:
+        raise ValueError("it is at least 1")
+    return int(value)
 
 
 def _one_of(*choices: str) -> Callable[[str], str]:

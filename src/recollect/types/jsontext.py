@@ -41,6 +41,11 @@ def parse_arguments(text: str | None) -> tuple[dict[str, Any], str | None]:
     return ({}, None) if value is None else ({}, text)
 
 
+def storable(text: str) -> str:
+    """The text without what no database can hold."""
+    return text if is_storable(text) else text.replace("\x00", "").encode("utf-8", "ignore").decode()
+
+
 def is_storable(text: str) -> bool:
     """Whether every database can hold it as it is: PostgreSQL has no NUL, and UTF-8 no lone surrogates."""
     if "\x00" in text:
