@@ -14,6 +14,7 @@ from recollect import (
     InvalidArgumentError,
     NotFoundError,
     Recollect,
+    TextBlock,
     ToolCall,
     assistant_message,
     image_part,
@@ -264,6 +265,18 @@ async def test_what_cannot_be_stored_is_refused_with_the_reason(
         ({"content": [{"type": "text"}]}, "not a text block"),
         ({"content": [{"type": "text", "text": "x", "colour": 1}]}, "colour"),
         ({"content": [7]}, "a block is a mapping"),
+        ({"content": [{"type": "text", "text": None}, "b"]}, "text is a text"),
+        ({"content": [{"type": "text", "text": 5}]}, "text is a text"),
+        ({"content": [TextBlock(None)]}, "text is a text"),  # type: ignore[arg-type]
+        ({"content": [{"type": "tool_use", "id": None, "name": "n"}]}, "id is a text"),
+        ({"content": [{"type": "tool_use", "id": "i", "name": "n", "arguments": None}]}, "arguments is a mapping"),
+        ({"content": [{"type": "tool_use", "id": "i", "name": "n", "arguments": {"d": datetime.now()}}]}, "not JSON"),
+        ({"content": [{"type": "tool_use", "id": "i", "name": "n", "arguments": {"s": {1}}}]}, "not JSON"),
+        ({"content": [{"type": "tool_result", "tool_use_id": None}]}, "tool_use_id is a text"),
+        ({"content": [{"type": "tool_result", "tool_use_id": "t", "content": 7}]}, "content"),
+        ({"content": [{"type": "image"}]}, "url or data"),
+        ({"content": [{"type": "image", "data": b"x"}]}, "data is a text"),
+        ({"content": "x", "created_at": "0001-01-01T00:00:00+05:00"}, "created_at"),
         ({"content": "x", "visibility": "everyone"}, "visibility is"),
         ({"content": "x", "created_at": "2024-01-01T00:00:00"}, "timezone"),
         ({"content": "x", "created_at": "yesterday"}, "created_at"),
@@ -278,6 +291,53 @@ async def test_a_message_that_cannot_be_stored_is_refused_with_the_reason(
     with pytest.raises(InvalidArgumentError, match=problem):
         await maya.conversations.append_user_message(talk.id, **given)
     assert await maya.conversations.messages(talk.id) == []
+
+
+@pytest.mark.parametrize(
+    ("call", "problem"),
+    [
+        (lambda talks, talk: talks.messages(talk, limit=-1), "limit is a whole number"),
+        (lambda talks, talk: talks.messages(talk, limit="ten"), "limit is a whole number"),
+        (lambda talks, talk: talks.list(status="ajar"), "status is"),
+        (lambda talks, talk: talks.close_stale("1h"), "older_than"),
+        (lambda talks, talk: talks.close_stale(float("inf")), "older_than"),
+        (lambda talks, talk: talks.close_stale(-1), "older_than"),
+        (lambda talks, talk: talks.append_messages(talk, [None]), "a message is a mapping"),
+        (lambda talks, talk: talks.append_messages(talk, [{"content": "x"}]), "role is"),
+        (lambda talks, talk: talks.append_messages(talk, [{"role": "user", "content": "x", "colour": 1}]), "colour"),
+        (lambda talks, talk: talks.append_turn(talk, "x", "y"), "an assistant's turn is a mapping"),
+        (lambda talks, talk: talks.append_turn(talk, "x", {"content": "y", "usage": 7}), "usage is"),
+        (lambda talks, talk: talks.run_turn(talk, "m", "x", wait=None), "wait is a number of seconds"),
+        (lambda talks, talk: talks.run_turn(talk, "m", "x", wait=-1), "wait is a number of seconds"),
+    ],
+)
+async def test_a_call_that_makes_no_sense_is_refused_with_the_reason(maya: User, call: Any, problem: str) -> None:
+    talk = await maya.conversations.create("chat")
+    with pytest.raises(InvalidArgumentError, match=problem):
+        await call(maya.conversations, talk.id)
+
+
+@pytest.mark.parametrize("id", ["a\x00", "\ud800", "", None, 7])
+async def test_an_id_that_nothing_can_have_is_not_found(maya: User, id: Any) -> None:
+    assert await maya.conversations.get(id) is None
+    assert await maya.conversations.message(id) is None
+    with pytest.raises(NotFoundError):
+        await maya.conversations.messages(id)
+    with pytest.raises(NotFoundError):
+        await maya.conversations.append_user_message(id, "x")
+
+
+async def test_numbers_larger_than_any_database_knows_are_just_large(maya: User) -> None:
+    talk = await maya.conversations.create("chat")
+    await maya.conversations.append_user_message(talk.id, "x")
+    assert len(await maya.conversations.messages(talk.id, limit=2**70, before=2**70)) == 1
+    assert await maya.conversations.messages(talk.id, after=2**70) == []
+
+
+async def test_stored_values_can_be_put_into_sets(maya: User) -> None:
+    talk = await maya.conversations.create("chat", metadata={"a": 1})
+    message = await maya.conversations.append_user_message(talk.id, "x")
+    assert {talk, message} == {talk, message}
 
 
 @pytest.mark.parametrize("user_id", ["", "  ", "*", None, 7, "x" * 201, "nul\x00"])

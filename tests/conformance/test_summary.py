@@ -134,6 +134,17 @@ async def test_a_model_that_fails_keeps_the_old_summary(maya: User) -> None:
     assert (stored.rolling_summary, stored.rolling_summary_until_seq) == ("Old.", 2)
 
 
+async def test_text_that_no_database_holds_is_summarised_without_it(maya: User) -> None:
+    talks = maya.conversations
+    talk = await talks.create("chat")
+    await talks.append_turn(talk.id, "My cat \x00 is called Momo \ud83d now.", {"content": "ok"})
+    extracted = await talks.refresh_rolling_summary(talk.id)
+    assert extracted.rolling_summary == "user: My cat  is called Momo  now."
+    await talks.append_turn(talk.id, "More", {"content": "ok"})
+    told = await talks.refresh_rolling_summary(talk.id, model=ScriptedModel([says("A \x00cat\ud83d.")]))
+    assert told.rolling_summary == "A cat."
+
+
 async def test_refreshing_at_once_loses_nothing(maya: User) -> None:
     talks = maya.conversations
     id = await _talk(maya, 3)

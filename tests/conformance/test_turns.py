@@ -15,10 +15,12 @@ from recollect import (
     ConfigurationError,
     ConversationClosedError,
     InvalidArgumentError,
+    MessagePart,
     NotFoundError,
     ProviderOverloadedError,
     Recollect,
     StoredMessage,
+    StreamStop,
     TextDelta,
     ToolCall,
     TurnConflictError,
@@ -348,6 +350,121 @@ async def test_another_opening_waits_for_the_turn_too(url: str, rc: Recollect, m
         gate.set()
         await asyncio.gather(first, waiting)
     assert [m.text for m in await talks.raw_turns(talk.id)] == ["here", "re: here", "there", "re: there"]
+
+
+async def test_two_recollects_on_one_store_take_turns(rc: Recollect, maya: User) -> None:
+    talk = await maya.conversations.create("chat")
+    other = Recollect(rc.store).user("maya").conversations
+    at_once = most = 0
+
+    async def answer(request: ChatRequest) -> str:
+        nonlocal at_once, most
+        at_once += 1
+        most = max(most, at_once)
+        await asyncio.sleep(0.02)
+        at_once -= 1
+        return "ok"
+
+    model = FunctionModel(answer)
+    doors = (maya.conversations, other)
+    await asyncio.gather(*(doors[n % 2].run_turn(talk.id, model=model, user_text=str(n)) for n in range(6)))
+    assert most == 1
+
+
+async def test_a_cancelled_turn_that_ends_late_does_not_end_its_retry(
+    rc: Recollect, maya: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    talks = maya.conversations
+    talk = await talks.create("chat")
+    log = rc.store.conversations
+    end_turn, gate, reached = log.end_turn, asyncio.Event(), asyncio.Event()
+
+    async def late(*given: Any) -> None:
+        await gate.wait()
+        await end_turn(*given)
+
+    async def answer(request: ChatRequest) -> str:
+        reached.set()
+        await asyncio.sleep(60)
+        return "never"
+
+    async def quick(request: ChatRequest) -> str:
+        gate.set()
+        await rc_jobs_done()
+        with pytest.raises(TurnConflictError):
+            await Recollect(rc.store).user("maya").conversations.run_turn(talk.id, "m", "third", wait=0)
+        return "done"
+
+    async def rc_jobs_done() -> None:
+        await rc.jobs.drain()
+
+    monkeypatch.setattr(log, "end_turn", late)
+    first = asyncio.create_task(talks.run_turn(talk.id, FunctionModel(answer), "Hi", idempotency_key="k"))
+    await asyncio.wait_for(reached.wait(), 10)
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+    # The retry is of the same turn, and takes its claim over: that of the first is nobody's.
+    assert str(await talks.run_turn(talk.id, FunctionModel(quick), "Hi", idempotency_key="k", wait=5)) == "done"
+
+
+async def test_closing_in_the_middle_of_a_turn_gives_it_up(url: str, rc: Recollect, maya: User) -> None:
+    if url == ":memory:":
+        pytest.skip("memory is gone when it is closed")
+    talk = await maya.conversations.create("chat")
+    reached = asyncio.Event()
+
+    async def answer(request: ChatRequest) -> str:
+        reached.set()
+        await asyncio.sleep(60)
+        return "never"
+
+    opened = await Recollect(url).open()
+    turn = asyncio.create_task(opened.user("maya").conversations.run_turn(talk.id, FunctionModel(answer), "Hi"))
+    await asyncio.wait_for(reached.wait(), 10)
+    await opened.close()
+    assert str(await maya.conversations.run_turn(talk.id, ScriptedModel([says("ok")]), "Well?", wait=0)) == "ok"
+    turn.cancel()
+    await asyncio.gather(turn, return_exceptions=True)
+
+
+async def test_a_turn_finishes_into_a_conversation_that_was_closed_meanwhile(maya: User) -> None:
+    talks = maya.conversations
+    talk = await talks.create("chat")
+
+    async def close() -> str:
+        await talks.close(talk.id)
+        return "closed"
+
+    outcome = await talks.run_turn(talk.id, ScriptedModel([calls("close"), says("Done.")]), "Close it", tools=[close])
+    assert [m.text for m in await talks.raw_turns(talk.id)] == ["Close it", "", "closed", "Done."]
+    assert outcome.status == "completed"
+    with pytest.raises(ConversationClosedError):
+        await talks.append_user_message(talk.id, "more")
+
+
+async def test_whoever_stops_reading_at_the_end_of_the_reply_finds_it_stored(maya: User) -> None:
+    talks = maya.conversations
+    talk = await talks.create("chat")
+    stream = talks.stream_turn(talk.id, ScriptedModel([says("Hello!")]), "Hi")
+    async for item in stream:
+        if isinstance(item, StreamStop):
+            break
+    await stream.aclose()  # type: ignore[attr-defined]
+    assert [m.text for m in await talks.raw_turns(talk.id)] == ["Hi", "Hello!"]
+
+
+async def test_a_tool_may_give_what_the_log_has_no_name_for(maya: User) -> None:
+    talks = maya.conversations
+    talk = await talks.create("chat")
+
+    async def film() -> MessagePart:
+        return MessagePart("video", url="https://example.com/v.mp4")
+
+    with ScriptedModel([calls("film"), says("Seen."), says("ok")]) as model:
+        await talks.run_turn(talk.id, model, "Film it", tools=[film])
+        await talks.run_turn(talk.id, model, "And?")
+    assert model.requests[2].messages[2].parts == (MessagePart("video", url="https://example.com/v.mp4"),)
+    assert (await talks.refresh_rolling_summary(talk.id)).outcome == "refreshed"
 
 
 async def test_a_retry_with_the_same_key_answers_the_stored_message_anew(maya: User) -> None:

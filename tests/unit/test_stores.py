@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import sqlite3
 import threading
@@ -10,11 +11,21 @@ from typing import Any
 
 import pytest
 
-from recollect import ConfigurationError, NotFoundError, Recollect, SchemaVersionError, TextDelta, TurnOutcome
+from recollect import (
+    ConfigurationError,
+    InvalidArgumentError,
+    NotFoundError,
+    Recollect,
+    SchemaVersionError,
+    StoreClosedError,
+    StoreError,
+    TextDelta,
+    TurnOutcome,
+)
 from recollect.stores import open_store
 from recollect.stores.catalogue import migrations, statements
 from recollect.stores.postgres.quoting import identifier, literal
-from recollect.testing import ScriptedModel, says
+from recollect.testing import ScriptedModel, calls, says
 
 
 @pytest.mark.parametrize(
@@ -48,6 +59,8 @@ def test_a_url_names_a_store_and_never_shows_a_password(url: Any, shown: str) ->
         ("sqlite:///r.db?synchronous=off", "use normal or full"),
         ("sqlite:///r.db?busy_timeout=long", "busy_timeout=long"),
         ("postgresql://db/prod?pool_size=many", "pool_size=many"),
+        ("postgresql://db/prod?pool_size=0", "at least 1"),
+        ("postgresql://db:port/prod", "cannot be read"),
     ],
 )
 def test_a_url_that_makes_no_sense_is_refused_with_the_reason(url: str, problem: str) -> None:
@@ -107,8 +120,6 @@ async def test_a_plain_database_of_someone_else_is_not_harmed(tmp_path: Path) ->
         connection.execute("CREATE TABLE conversations (mine TEXT)")
         connection.execute("INSERT INTO conversations VALUES ('kept')")
     connection.close()
-    from recollect import StoreError
-
     with pytest.raises(StoreError, match="already exists"):
         await Recollect(path).open()
     with sqlite3.connect(path) as connection:
@@ -162,6 +173,113 @@ def test_a_store_that_cannot_be_opened_leaves_no_thread_behind(tmp_path: Path) -
     with pytest.raises(StoreUnavailableError, match="folder"), Recollect(tmp_path / "missing" / "r.db"):
         pass
     assert threading.active_count() == before
+
+
+def test_the_synchronous_face_does_not_wait_for_itself() -> None:
+    with Recollect(":memory:", model=ScriptedModel([calls("look"), says("ok")])) as rc:
+        talks = rc.user("maya").conversations
+        talk = talks.create("chat")
+
+        async def look() -> str:
+            return str(talks.messages(talk.id))
+
+        outcome = talks.run_turn(talk.id, user_text="Look", tools=[look])
+        assert "make that a plain function" in outcome.tool_invocations[0].content
+        assert outcome.tool_invocations[0].is_error
+
+
+def test_the_synchronous_face_can_be_closed_twice_and_says_so_afterwards() -> None:
+    with Recollect(":memory:", model=ScriptedModel([says("A long story", chunks=1)])) as rc:
+        talks = rc.user("maya").conversations
+        talk = talks.create("chat")
+        unread = talks.stream_turn(talk.id, user_text="Tell me")
+        next(unread)
+        rc.close()
+        with pytest.raises(StoreClosedError):
+            talks.messages(talk.id)
+    unread.close()
+
+
+def test_an_iterator_thrown_away_anywhere_does_not_hang() -> None:
+    with Recollect(":memory:", model=ScriptedModel([says("A long story", chunks=1)])) as rc:
+        talks = rc.user("maya").conversations
+        talk = talks.create("chat")
+        items = [talks.stream_turn(talk.id, user_text="Tell me")]
+        next(items[0])
+
+        async def drop() -> None:
+            items.clear()
+
+        rc._portal.call(drop())
+        assert len(talks.messages(talk.id)) == 1
+
+
+async def test_opening_at_once_opens_once(tmp_path: Path) -> None:
+    before = threading.active_count()
+    rc = Recollect(tmp_path / "r.db")
+    await asyncio.gather(rc.open(), rc.open(), rc.open())
+    assert [thread.name for thread in threading.enumerate()].count("recollect-writer") == 1
+    await asyncio.gather(rc.close(), rc.close())
+    assert threading.active_count() <= before + 1  # asyncio's own
+
+
+async def test_a_cancelled_close_ends_its_threads_all_the_same(tmp_path: Path) -> None:
+    rc = await Recollect(tmp_path / "r.db").open()
+    closing = asyncio.create_task(rc.store.close())
+    await asyncio.sleep(0)
+    closing.cancel()
+    await asyncio.gather(closing, return_exceptions=True)
+    for _ in range(200):
+        if not any(thread.name == "recollect-writer" for thread in threading.enumerate()):
+            break
+        await asyncio.sleep(0.02)
+    else:
+        pytest.fail("the writer is still there")
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+async def test_a_forked_child_is_told_to_open_its_own(tmp_path: Path) -> None:
+    rc = await Recollect(tmp_path / "r.db").open()
+    writer = rc.store._engine._writer  # type: ignore[attr-defined]
+    writer._pid = -1  # as a child would find it
+    with pytest.raises(StoreError, match="forked"):
+        await rc.user("maya").conversations.create("chat")
+    await rc.close()
+
+
+async def test_a_subscriber_of_another_loop_hears_after_the_first_loop_is_gone(tmp_path: Path) -> None:
+    path = tmp_path / "r.db"
+    rc = await Recollect(path).open()
+
+    async def first() -> None:
+        events = rc.events.subscribe("latest")
+        waiting = asyncio.ensure_future(anext(events))
+        await asyncio.sleep(0.05)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+
+    await asyncio.to_thread(lambda: asyncio.run(first()))
+    events = rc.events.subscribe()
+    waiting = asyncio.ensure_future(anext(events))
+    await asyncio.sleep(0.05)
+    async with Recollect(path) as other:
+        await other.user("maya").conversations.create("chat")
+    assert (await asyncio.wait_for(waiting, 5)).type == "conversation.created"
+    await events.aclose()  # type: ignore[attr-defined]
+    await rc.close()
+
+
+@pytest.mark.parametrize("given", [{"url": 5}, {"summary_every": 0}, {"summary_every": "x"}])
+def test_settings_that_make_no_sense_are_refused(given: Any) -> None:
+    with pytest.raises(ConfigurationError):
+        Recollect(**{"url": ":memory:", **given})
+
+
+def test_a_clock_must_say_its_timezone() -> None:
+    from datetime import datetime
+
+    with pytest.raises(InvalidArgumentError, match="timezone"):
+        Recollect(":memory:", clock=datetime.now)
 
 
 def test_the_time_can_be_set_through_the_synchronous_face() -> None:

@@ -167,6 +167,7 @@ class TurnClaims:
 
     async def _end_soon(self, claim: Claim) -> None:
         """End it; in the background if we are being cancelled: whoever cancels must not wait for the store."""
+        _held.discard(claim.owner)
         task = asyncio.current_task()
         if not claim.released and task is not None and task.cancelling():
             self._runtime.jobs.start(self._end(claim), f"end a turn of {claim.conversation_id}")
@@ -174,12 +175,12 @@ class TurnClaims:
             await self._end(claim)
 
     async def _end(self, claim: Claim) -> None:
+        _held.discard(claim.owner)  # from here on the next turn may take it over
         if claim.renewal is not None:
             claim.renewal.cancel()
         if not claim.released:
             claim.released = True
             await self._release(claim.scope, claim.conversation_id, claim.turn_id, claim.owner)
-        _held.discard(claim.owner)
         self._claims.pop(claim.owner, None)
 
     async def _release(self, scope: Scope, id: str, turn_id: str, owner: str) -> None:

@@ -97,13 +97,11 @@ class Conversations:
         """Conversations, the newest first. For the next page, pass the last one as `before`."""
         if status is not None:
             checks.one_of("status", status, STATUSES)
-        if limit is not None:
-            checks.count("limit", limit)
         return await self._log.listed(
             self._scope,
             namespace=namespace,
             status=status,
-            limit=limit,
+            limit=None if limit is None else checks.count("limit", limit),
             before=before.id if isinstance(before, Conversation) else before,
         )
 
@@ -362,12 +360,10 @@ class Conversations:
     async def _read(
         self, id: str, limit: int | None, before: int | None, after: int | None, internal: bool, hidden: bool
     ) -> builtins.list[StoredMessage]:
-        if limit is not None:
-            checks.count("limit", limit)
         return await self._log.messages(
             self._scope,
             checks.known_id("conversation", id),
-            limit=limit,
+            limit=None if limit is None else checks.count("limit", limit),
             after=0 if after is None else checks.count("after", after),
             before=None if before is None else checks.count("before", before),
             internal=internal,

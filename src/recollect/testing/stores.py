@@ -275,6 +275,18 @@ class StoreConformance:
         assert await store.conversations.message(MAYA, draft.id) == read
         assert await store.conversations.message(MAYA, "msg_unknown") is None
 
+    async def test_a_block_of_an_unknown_kind_is_kept_and_read(self, store: Store) -> None:
+        talk = await _conversation(store)
+        odd = MediaBlock("hologram", url="https://example.com/h", name="Leia")
+        result = ToolResultBlock("tu_1", "[hologram]", parts=(odd,))
+        drafts = [_draft(content=(odd,)), _draft(role="tool", content=(result,))]
+        await store.conversations.append(MAYA, talk.id, _turn(*drafts), now=utc_now())
+        read = await store.conversations.messages(MAYA, talk.id)
+        assert [message.content for message in read] == [(odd,), (result,)]
+        begun = await store.conversations.begin_turn(MAYA, talk.id, _claim("me"), None, tail_limit=9, now=utc_now())
+        assert isinstance(begun, TurnStarted)
+        assert [message.role for message in begun.history] == ["user", "tool"]
+
     async def test_messages_are_read_by_visibility_and_place(self, store: Store) -> None:
         talk = await _conversation(store)
         kinds = ["user", "internal", "hidden", "user", "internal", "user"]
@@ -328,6 +340,14 @@ class StoreConformance:
         await store.conversations.close(MAYA, talk.id, now=utc_now())
         retried = _turn(_draft("late", idempotency_key="k"))
         assert (await store.conversations.append(MAYA, talk.id, retried, now=utc_now())).messages[0].id == first[0]
+
+    async def test_a_key_used_twice_in_one_step_stores_one_message(self, store: Store) -> None:
+        talk = await _conversation(store)
+        drafts = [_draft("a", idempotency_key="k"), _draft("b", idempotency_key="k"), _draft("c")]
+        turns = [*_turn(*drafts), *_turn(_draft("d", idempotency_key="k"))]
+        appended = await store.conversations.append(MAYA, talk.id, turns, now=utc_now())
+        assert [message.text for message in appended.messages] == ["a", "a", "c", "a"]
+        assert [m.text for m in await store.conversations.messages(MAYA, talk.id)] == ["a", "c"]
 
     async def test_one_key_used_by_many_at_once_stores_one_message(self, store: Store, second: Store) -> None:
         talk = await _conversation(store)
@@ -505,6 +525,30 @@ class StoreConformance:
         finally:
             await events.aclose()  # type: ignore[attr-defined]
 
+    async def test_a_subscriber_with_nothing_to_hear_reads_nothing(self, store: Store) -> None:
+        await _conversation(store)
+        reads = 0
+        read = store.events.read
+
+        async def counted(**given: Any) -> Any:
+            nonlocal reads
+            reads += 1
+            return await read(**given)
+
+        store.events.read = counted  # type: ignore[method-assign]
+        events = Recollect(store).events.subscribe()
+        try:
+            await anext(events)
+            waiting = asyncio.ensure_future(anext(events))
+            await asyncio.sleep(0.3)  # what it was told at the start has been dealt with by now
+            before = reads
+            await asyncio.sleep(0.7)
+            assert reads - before <= 1
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
+        finally:
+            await events.aclose()  # type: ignore[attr-defined]
+
     async def test_a_cursor_misses_nothing_while_many_write(self, store: Store, second: Store) -> None:
         talks = [await _conversation(store) for _ in range(4)]
         seen: list[Event] = []
@@ -594,6 +638,23 @@ class StoreConformance:
         await store.conversations.close(MAYA, talk.id, now=utc_now())
         with pytest.raises(ConversationClosedError):
             await store.conversations.begin_turn(MAYA, talk.id, _claim("me"), _draft(), tail_limit=5, now=utc_now())
+
+    async def test_a_turn_that_was_running_may_finish_after_closing(self, store: Store) -> None:
+        talk = await _conversation(store)
+        claim = _claim("me")
+        await store.conversations.begin_turn(MAYA, talk.id, claim, _draft(), tail_limit=5, now=utc_now())
+        await store.conversations.close(MAYA, talk.id, now=utc_now())
+        late = [TurnDraft(claim.turn_id, [_draft("Hello!", "assistant")])]
+        for outsider in (
+            [TurnDraft(new_id("turn"), [_draft()], starts=True)],
+            [TurnDraft(new_id("turn"), [_draft()], joins=True)],
+        ):
+            with pytest.raises(ConversationClosedError):
+                await store.conversations.append(MAYA, talk.id, outsider, now=utc_now())
+        await store.conversations.append(MAYA, talk.id, late, now=utc_now(), release="me")
+        with pytest.raises(ConversationClosedError):
+            await store.conversations.append(MAYA, talk.id, late, now=utc_now())
+        assert [m.text for m in await store.conversations.messages(MAYA, talk.id)] == ["Hello", "Hello!"]
 
     async def test_an_owner_is_known_to_be_alive(self, store: Store, second: Store) -> None:
         assert store.owner != second.owner
