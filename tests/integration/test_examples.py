@@ -62,7 +62,7 @@ async def test_the_kept_conversation_goes_on_in_the_next_run(tmp_path: Path) -> 
     code, second = await run("kept_conversation.py", path)
     assert code == 0, second
     assert "6 messages so far" in second
-    assert "you have told me 3 thing(s), first of all: \"I'm Maya, and I fly to Lisbon tomorrow.\"" in second
+    assert 'you have told me 3 thing(s), first of all: "I\'m Maya, and I fly to Lisbon tomorrow."' in second
     code, output = await run("kept_conversation.py", str(tmp_path / "missing" / "kept.db"))
     assert code == 1
     assert "StoreUnavailableError" in output

@@ -58,10 +58,10 @@ class Child:
         self._process.stdin.write(json.dumps(job).encode() + b"\n")
         await self._process.stdin.drain()
 
-    async def until(self, wanted: Callable[[Said], bool] | str, timeout: float = 20) -> Said:
+    async def until(self, wanted: Callable[[Said], bool] | str, seconds: float = 20) -> Said:
         """The first thing it said that is wanted: that has the key, or for which the function is true."""
         matches = (lambda said: wanted in said) if isinstance(wanted, str) else wanted
-        async with asyncio.timeout(timeout), self._news:
+        async with asyncio.timeout(seconds), self._news:
             while True:
                 for said in self.said:
                     if matches(said):
@@ -70,9 +70,9 @@ class Child:
                     raise AssertionError(f"the child ended without saying {wanted!r}:\n{self.errors()}")
                 await self._news.wait()
 
-    async def finish(self, timeout: float = 40) -> list[Said]:
+    async def finish(self, seconds: float = 40) -> list[Said]:
         """Wait for its end, which must be a good one."""
-        async with asyncio.timeout(timeout):
+        async with asyncio.timeout(seconds):
             await self._listening
             code = await self._process.wait()
         assert code == 0, f"the child ended with {code}:\n{self.errors()}"

@@ -20,6 +20,7 @@ from recollect import Recollect
 from recollect.conversations import Conversations
 from recollect.errors import RecollectError, StoreError
 from recollect.stores.catalogue import migrations, statements
+from recollect.stores.sqlite import SqliteStore
 from recollect.testing import FunctionModel, Step, calls, says
 from recollect.types import ToolCall
 from recollect.types.conversations import StoredMessage
@@ -188,7 +189,7 @@ async def open_once(job: Job) -> None:
 
 async def without_rights(job: Job) -> None:
     """Read and write as a user who may only read."""
-    statements("sqlite"), migrations("sqlite")  # after this, the package's files may be out of reach
+    SqliteStore(":memory:"), statements("sqlite"), migrations("sqlite")  # after this, our files may be out of reach
     os.setgroups([])
     os.setgid(65534)
     os.setuid(65534)
@@ -214,7 +215,7 @@ def main() -> None:
     say(ready=True)
     line = sys.stdin.readline()
     if line:
-        asyncio.run(PROGRAMS[sys.argv[1]](json.loads(line)))  # type: ignore[arg-type]
+        asyncio.run(PROGRAMS[sys.argv[1]](json.loads(line)))
 
 
 if __name__ == "__main__":

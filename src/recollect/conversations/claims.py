@@ -98,8 +98,7 @@ class TurnClaims:
                 except TimeoutError:
                     raise TurnConflictError(id, line.turn_id, wait) from None
             try:
-                claim = await self._claim(scope, id, draft, tail_limit, deadline, wait)
-                line.turn_id = claim.turn_id
+                claim = await self._claim(line, scope, id, draft, tail_limit, deadline, wait)
                 try:
                     yield claim
                 finally:
@@ -112,7 +111,14 @@ class TurnClaims:
                 del self._lines[key]
 
     async def _claim(
-        self, scope: Scope, id: str, draft: MessageDraft | None, tail_limit: int, deadline: float, wait: float
+        self,
+        line: _Line,
+        scope: Scope,
+        id: str,
+        draft: MessageDraft | None,
+        tail_limit: int,
+        deadline: float,
+        wait: float,
     ) -> Claim:
         loop = asyncio.get_running_loop()
         owner = f"{self._runtime.store.owner}{SEPARATOR}{secrets.token_hex(8)}"
@@ -122,6 +128,7 @@ class TurnClaims:
         try:
             while True:
                 answer = await self._ask(scope, id, draft, owner, evict, tail_limit)
+                line.turn_id = answer.turn_id
                 if isinstance(answer, TurnStarted):
                     claim = self._claims[owner] = Claim(scope, id, answer, owner)
                     claim.renewal = loop.call_later(CLAIM_SECONDS / 3, self._renew, claim)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any
 
+from recollect.errors import StoreReadOnlyError
 from recollect.stores import rows
 from recollect.stores.engine import Engine, Operation
 from recollect.types.conversations import Event
@@ -39,8 +41,9 @@ class SqlEvents:
         return self._engine.changes()
 
     async def _sequence(self) -> None:
-        while self._sequenced and await self._engine.write(None, _give_positions):
-            pass
+        with contextlib.suppress(StoreReadOnlyError):  # what has a position can be read all the same
+            while self._sequenced and await self._engine.write(None, _give_positions):
+                pass
 
 
 def _read(values: dict[str, Any]) -> Operation[tuple[list[Event], int]]:

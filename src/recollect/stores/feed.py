@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Collection
 from typing import Literal
 
+from recollect.errors import StoreBusyError, StoreUnavailableError
 from recollect.stores.ports import EventLog
 from recollect.types.conversations import Event
+
+log = logging.getLogger("recollect.stores")
 
 BATCH = 500
 
@@ -60,7 +64,9 @@ class EventFeed:
         app_id: str | None = None,
         user_id: str | None = None,
     ) -> AsyncIterator[Event]:
-        """Events after a position, then new ones as they come, until you stop reading.
+        """Events after a position, then new ones as they come, until you stop reading or the store is closed.
+
+        While the store cannot be reached it waits, and goes on where it was.
 
         Without `after` it starts at the beginning, with "latest" at what happens from the first read on.
         """
@@ -71,9 +77,13 @@ class EventFeed:
             async for _ in changes:
                 events = None
                 while events is None or len(events) == BATCH:
-                    events, reached = await self._log.read(
-                        after=position, limit=BATCH, tenant_id=tenant_id, app_id=app_id, user_id=user_id
-                    )
+                    try:
+                        events, reached = await self._log.read(
+                            after=position, limit=BATCH, tenant_id=tenant_id, app_id=app_id, user_id=user_id
+                        )
+                    except (StoreUnavailableError, StoreBusyError):
+                        log.warning("events cannot be read now; the next change is waited for", exc_info=True)
+                        break
                     for event in events:
                         if wanted is None or event.type in wanted:
                             yield event

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -58,6 +59,9 @@ class PostgresEngine:
         self._news = False
         self._polling: asyncio.Task[None] | None = None
         self._missed: dict[str, float] = {}
+        self._running = 0
+        self._at_rest = asyncio.Event()
+        self._at_rest.set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._changing = asyncio.Lock()
 
@@ -105,6 +109,7 @@ class PostgresEngine:
             await self._session.close()
         try:
             async with asyncio.timeout(self._options.connect_timeout):
+                await self._at_rest.wait()  # the pool would cut short what has not quite got its connection yet
                 await pool.close()
         except FAILURES:
             pool.terminate()
@@ -172,6 +177,8 @@ class PostgresEngine:
         while True:
             attempt += 1
             committing = False
+            self._running += 1
+            self._at_rest.clear()
             try:
                 async with self._connection() as connection:
                     try:
@@ -190,6 +197,10 @@ class PostgresEngine:
                     continue
                 in_doubt = committing and (is_lost(error) or isinstance(error, TimeoutError))
                 raise store_error(error, self._options.place, in_doubt=in_doubt) from error
+            finally:
+                self._running -= 1
+                if not self._running:
+                    self._at_rest.set()
 
     async def _run(self, connection: Any, values: dict[str, Any], operation: Operation[T]) -> tuple[T, bool]:
         known = self._statements
@@ -225,7 +236,8 @@ class PostgresEngine:
         try:
             yield connection
         finally:
-            await pool.release(connection)
+            with contextlib.suppress(*FAILURES):  # it broke just now; what was done with it is done all the same
+                await pool.release(connection)
 
     async def _connect(self) -> asyncpg.Connection:
         connection: asyncpg.Connection = await asyncpg.connect(self._options.dsn, **self._settings())

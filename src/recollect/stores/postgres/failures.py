@@ -12,7 +12,10 @@ from recollect.errors import (
     StoreUnavailableError,
 )
 
-FAILURES = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError)
+_BROKEN = (asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
+"""Of a connection that ended. The driver calls it an internal error when the end comes between two of its steps."""
+
+FAILURES = (asyncpg.PostgresError, *_BROKEN, TimeoutError)
 """What the driver raises when it is not our mistake."""
 
 _TRY_AGAIN = ("40001", "40P01")  # serialization failure, deadlock
@@ -23,7 +26,7 @@ def is_lost(error: BaseException) -> bool:
     if isinstance(error, asyncpg.PostgresError):
         state = error.sqlstate or ""
         return state.startswith("08") or state in ("57P01", "57P02", "57P03", "57P05", "25P03")
-    return isinstance(error, asyncpg.InterfaceError | OSError) and not isinstance(error, TimeoutError)
+    return isinstance(error, _BROKEN) and not isinstance(error, TimeoutError)
 
 
 def may_try_again(error: BaseException) -> bool:

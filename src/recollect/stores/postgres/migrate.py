@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 
 import asyncpg
@@ -64,9 +65,11 @@ async def _prepare(connection: asyncpg.Connection, schema: str) -> None:
         "CREATE TABLE IF NOT EXISTS recollect_migrations"
         " (version BIGINT PRIMARY KEY, name TEXT NOT NULL, applied_at BIGINT NOT NULL)"
     )
-    await connection.execute("SELECT pg_advisory_xact_lock(hashtext('recollect.roles'))")  # roles are server-wide
     if not await connection.fetchval("SELECT 1 FROM pg_roles WHERE rolname = $1", ROLE):
-        await connection.execute(f"CREATE ROLE {ROLE} NOLOGIN NOSUPERUSER NOBYPASSRLS")
+        # Roles are the server's and our locks the database's: another database's opening may make it at the same time.
+        with contextlib.suppress(asyncpg.UniqueViolationError, asyncpg.DuplicateObjectError):
+            async with connection.transaction():
+                await connection.execute(f"CREATE ROLE {ROLE} NOLOGIN NOSUPERUSER NOBYPASSRLS")
     # Membership alone lets one act as a role before PostgreSQL 16; since then that is a right of its own.
     right = "SET" if connection.get_server_version().major >= 16 else "MEMBER"
     if not await connection.fetchval(f"SELECT pg_has_role(current_user, $1, '{right}')", ROLE):

@@ -20,6 +20,8 @@ _PRIMARY = 0xFF  # extended codes say more in the higher bits
 def store_error(error: sqlite3.Error, path: str) -> StoreError:
     """What went wrong, and what to do about it."""
     code = getattr(error, "sqlite_errorcode", None)
+    if code == sqlite3.SQLITE_IOERR_SHMSIZE:  # the index of the log could not grow
+        code = sqlite3.SQLITE_FULL
     match None if code is None else code & _PRIMARY:
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
             return StoreBusyError(

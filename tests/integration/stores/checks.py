@@ -1,0 +1,108 @@
+"""What must hold for a store, whatever happened to those who wrote to it."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from recollect import Recollect
+from recollect.chat.history import is_sound
+from recollect.chat.model import ChatRequest
+from recollect.conversations import Conversations
+from recollect.testing import FunctionModel
+from recollect.types.conversations import Event, StoredMessage, TurnOutcome
+from tests.support.children import Said
+from tests.support.programs import USER, digest
+
+AT_ONCE = 5.0
+"""Far less than the time a claim holds for, and enough for a busy machine."""
+
+
+def log_of(rc: Recollect) -> Conversations:
+    return rc.user(USER).conversations
+
+
+async def stored(rc: Recollect, id: str) -> list[StoredMessage]:
+    """All messages, whose seqs are dense from 1."""
+    messages = await log_of(rc).messages(id, include_internal=True, include_hidden=True)
+    assert [message.seq for message in messages] == list(range(1, len(messages) + 1))
+    conversation = await log_of(rc).get(id)
+    assert conversation is not None
+    assert conversation.last_seq == len(messages)
+    return messages
+
+
+def acknowledged(said: Iterable[Said]) -> list[Said]:
+    return [line for line in said if "id" in line]
+
+
+def assert_kept(messages: Iterable[StoredMessage], said: Iterable[Said]) -> None:
+    """Everything that was acknowledged is there, at its place and word for word."""
+    found = {message.id: message for message in messages}
+    for line in acknowledged(said):
+        message = found.get(line["id"])
+        assert message is not None, f"lost: {line}"
+        assert (message.seq, message.conversation_id, message.role, digest(message.text)) == (
+            line["seq"],
+            line["conversation"],
+            line["role"],
+            line["digest"],
+        )
+
+
+def assert_in_order(said: Iterable[Said]) -> None:
+    """What one writer appended one after the other stands in that order."""
+    seqs: dict[str, list[int]] = {}
+    for line in acknowledged(said):
+        seqs.setdefault(line["conversation"], []).append(line["seq"])
+    for order in seqs.values():
+        assert order == sorted(set(order))
+
+
+def assert_not_interleaved(messages: Iterable[StoredMessage]) -> None:
+    """The messages of each turn stand together."""
+    turns = [turn for turn, _ in itertools.groupby(messages, key=lambda message: message.turn_id)]
+    assert len(turns) == len(set(turns))
+
+
+@dataclass
+class EventBook:
+    """The events read so far: positions only ever rise, and each message has one."""
+
+    position: int = 0
+    seqs: dict[str, dict[str, int]] = field(default_factory=dict)
+
+    def note(self, event: Event) -> None:
+        assert event.position > self.position
+        self.position = event.position
+        if event.type == "message.appended":
+            of_conversation = self.seqs.setdefault(event.subject_id, {})
+            assert event.data["message_id"] not in of_conversation, f"twice: {event}"
+            assert event.data["seq"] == len(of_conversation) + 1, f"out of order: {event}"
+            of_conversation[event.data["message_id"]] = event.data["seq"]
+
+    async def read_on(self, rc: Recollect) -> None:
+        for event in await rc.events.read(self.position, limit=1_000_000):
+            self.note(event)
+
+    def assert_covers(self, id: str, messages: Iterable[StoredMessage]) -> None:
+        assert self.seqs.get(id, {}) == {message.id: message.seq for message in messages}
+
+
+async def assert_turn_runs_at_once(rc: Recollect, id: str, text: str = "Are you there?") -> TurnOutcome:
+    """Nobody's claim is in the way, and the model is sent a history it accepts."""
+    requests: list[ChatRequest] = []
+
+    def answer(request: ChatRequest) -> str:
+        requests.append(request)
+        return "I am."
+
+    async with asyncio.timeout(AT_ONCE):
+        outcome = await log_of(rc).run_turn(id, FunctionModel(answer), text)
+    assert (outcome.status, outcome.text) == ("completed", "I am.")
+    [request] = requests
+    assert is_sound(request.messages)
+    assert request.messages[-1].content == text
+    return outcome

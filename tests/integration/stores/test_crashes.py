@@ -1,0 +1,135 @@
+"""Processes killed in the middle of their work: what was acknowledged is there, and nothing is in the way."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from recollect import Recollect
+from tests.integration.stores.checks import (
+    EventBook,
+    acknowledged,
+    assert_kept,
+    assert_turn_runs_at_once,
+    log_of,
+    stored,
+)
+from tests.support.children import Child, Said
+from tests.support.postgres import PostgresServer
+
+
+@asynccontextmanager
+async def seeded() -> AsyncIterator[random.Random]:
+    """Chance that can be had again: RECOLLECT_SEED takes the seed that a failure named."""
+    seed = int(os.environ.get("RECOLLECT_SEED") or time.time_ns() % 2**32)
+    try:
+        yield random.Random(seed)
+    except BaseException as error:
+        error.add_note(f"RECOLLECT_SEED={seed}")
+        raise
+
+
+async def some_moment(child: Child, rng: random.Random) -> None:
+    """Mostly while it writes; now and then before, while it opens the store."""
+    if rng.random() < 0.8:
+        await child.until("id")
+        await asyncio.sleep(rng.uniform(0, 0.4))
+    else:
+        await asyncio.sleep(rng.uniform(0, 0.3))
+
+
+class Rounds:
+    """Kills one writer after the other on the same database, and looks after each kill at what it has left."""
+
+    def __init__(self, url: str, rng: random.Random) -> None:
+        self.url = url
+        self.rng = rng
+        self.book = EventBook()
+        self.lasting: list[str] = []
+        self.said: list[Said] = []
+
+    async def run(self, count: int, *, strike: Callable[[int, Child], Awaitable[None]]) -> None:
+        async with Recollect(self.url) as rc:
+            self.lasting = [(await log_of(rc).create("crash")).id]
+        child = await Child.start("load")
+        try:
+            for number in range(count):
+                await child.until("ready")
+                await child.go(url=self.url, conversations=self.lasting, seed=self.rng.random(), tag=f"round{number}")
+                # The next one starts while this one works, and waits for its job.
+                dying, child = child, await Child.start("load")
+                try:
+                    await strike(number, dying)
+                finally:
+                    await dying.end()
+                await self.check(dying, f"round {number}")
+        finally:
+            await child.end()
+        await self.check_everything()
+
+    async def check(self, dead: Child, what: str) -> None:
+        try:
+            self.said += dead.said
+            created = [line["created"] for line in dead.said if "created" in line]
+            async with Recollect(self.url) as rc:
+                for id in (*self.lasting, *created):
+                    await assert_turn_runs_at_once(rc, id)
+                await self.book.read_on(rc)
+                for id in (*self.lasting, *created):
+                    messages = await stored(rc, id)
+                    self.book.assert_covers(id, messages)
+                    assert_kept(messages, (line for line in acknowledged(dead.said) if line["conversation"] == id))
+        except BaseException as error:
+            error.add_note(f"{what}; the child's errors:\n{dead.errors()}")
+            raise
+
+    async def check_everything(self) -> None:
+        """At the end: later rounds have taken nothing from earlier ones."""
+        book = EventBook()
+        async with Recollect(self.url) as rc:
+            await book.read_on(rc)
+            everything = {c.id: await stored(rc, c.id) for c in await log_of(rc).list()}
+            for id, messages in everything.items():
+                book.assert_covers(id, messages)
+        messages = [message for found in everything.values() for message in found]
+        assert_kept(messages, self.said)
+        # A tool runs only once its call is in the log: after a crash, the next turn knows that it may have run.
+        called = {call.input["at"] for message in messages for call in message.tool_calls}
+        assert called >= {line["looking"] for line in self.said if "looking" in line}
+        assert len(acknowledged(self.said)) > 1_000  # it was under load indeed
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+async def test_fifty_killed_writers_of_a_file_lose_nothing_they_had_acknowledged(tmp_path: Path) -> None:
+    async with seeded() as rng:
+
+        async def strike(number: int, child: Child) -> None:
+            await some_moment(child, rng)
+            await child.kill()
+
+        await Rounds(f"sqlite:///{tmp_path}/recollect.db", rng).run(50, strike=strike)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+async def test_twenty_killed_writers_and_servers_lose_nothing_they_had_acknowledged(own_server: PostgresServer) -> None:
+    async with seeded() as rng:
+
+        async def strike(number: int, child: Child) -> None:
+            await some_moment(child, rng)
+            if number % 5 == 4:
+                await asyncio.to_thread(own_server.kill)
+                await child.kill()
+                await asyncio.to_thread(own_server.start)
+            else:
+                await child.kill()
+
+        await Rounds(own_server.url(), rng).run(20, strike=strike)

@@ -1,0 +1,172 @@
+"""The feed of events across processes: promptly, in order, nothing missed and nothing twice."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import Any, cast
+
+import asyncpg
+import pytest
+
+from recollect import Recollect
+from recollect.types.conversations import Event
+from tests.integration.stores.checks import EventBook, acknowledged, log_of, stored
+from tests.support.children import child, children
+
+PROMPT = 1.5
+"""Less than the time after which PostgreSQL's events are looked for without an announcement."""
+
+
+def subscription(rc: Recollect, after: int = 0, **filters: Any) -> Any:
+    """A subscription that ends with its block; `subscribe` is an async generator."""
+    return aclosing(cast("Any", rc.events.subscribe(after, **filters)))
+
+
+async def take(events: AsyncIterator[Event], count: int, seconds: float = 20) -> list[Event]:
+    found: list[Event] = []
+    async with asyncio.timeout(seconds):
+        while len(found) < count:
+            found.append(await anext(events))
+    return found
+
+
+async def test_another_process_is_heard_promptly_and_in_order(url: str) -> None:
+    async with Recollect(url) as rc:
+        talk = await log_of(rc).create("chat")
+        start = await rc.events.latest()
+        arrivals: dict[str, float] = {}
+        book = EventBook()
+        async with (
+            subscription(rc, start) as events,
+            child("append", url=url, conversations=[talk.id], tag="x", count=20, rest=0.05) as writer,
+        ):
+            for _ in range(20):
+                [event] = await take(events, 1)
+                arrivals[event.data["message_id"]] = time.time()
+                book.note(event)
+            said = acknowledged(await writer.finish())
+        book.assert_covers(talk.id, await stored(rc, talk.id))
+        assert max(arrivals[line["id"]] - line["at"] for line in said) < PROMPT
+
+
+async def test_a_subscriber_goes_on_from_its_cursor_after_a_restart(url: str) -> None:
+    book = EventBook()
+    async with Recollect(url) as rc, children("append", 2) as [before, between]:
+        talk = await log_of(rc).create("chat")
+        async with subscription(rc) as events:
+            await before.go(url=url, conversations=[talk.id], tag="before", count=30)
+            for event in await take(events, 15):  # in the middle of it
+                book.note(event)
+        await before.finish()
+        await between.go(url=url, conversations=[talk.id], tag="between", count=30)
+        await between.finish()
+    async with Recollect(url) as rc, subscription(rc, book.position) as events:
+        for event in await take(events, 1 + 60 - 15):
+            book.note(event)
+        await log_of(rc).append_user_message(talk.id, "after")
+        for event in await take(events, 1, PROMPT):
+            book.note(event)
+        book.assert_covers(talk.id, await stored(rc, talk.id))
+
+
+async def test_a_subscriber_that_comes_and_goes_misses_none_of_many_writers(url: str) -> None:
+    writers, talks, count = 4, 3, 120
+    async with Recollect(url) as rc, Recollect(url) as other, children("append", writers) as processes:
+        ids = [(await log_of(rc).create("chat")).id for _ in range(talks)]
+        wanted = writers * count + talks
+        for index, process in enumerate(processes):
+            await process.go(url=url, conversations=ids, tag=f"process {index}", count=count)
+
+        async def come_and_go(rc: Recollect, stay: int) -> list[int]:
+            book = EventBook()
+            positions: list[int] = []
+            while len(positions) < wanted:
+                async with subscription(rc, book.position) as events:
+                    for event in await take(events, min(stay, wanted - len(positions))):
+                        book.note(event)
+                        positions.append(event.position)
+            for id in ids:
+                book.assert_covers(id, await stored(rc, id))
+            return positions
+
+        # Both may ask for positions at the same time; they must agree on them.
+        one, two = await asyncio.gather(come_and_go(rc, 7), come_and_go(other, 50))
+        assert one == two
+        for process in processes:
+            await process.finish()
+        assert await rc.events.read(one[-1]) == []
+
+
+async def test_an_event_that_commits_late_is_not_passed_over(postgres_url: str) -> None:
+    """Its transaction took its place among the rows early, and others committed in the meantime."""
+    async with Recollect(postgres_url) as rc, subscription(rc) as events:
+        talk = await log_of(rc).create("chat")
+        await take(events, 1)
+        late = await asyncpg.connect(postgres_url)
+        try:
+            transaction = late.transaction()
+            await transaction.start()
+            await late.execute(
+                "INSERT INTO recollect.events (tenant_id, app_id, user_id, type, subject_id, data, created_at)"
+                " VALUES ('default', 'default', 'maya', 'late', $1, '{}', 0)",
+                talk.id,
+            )
+            await log_of(rc).append_user_message(talk.id, "early")
+            [early] = await take(events, 1)
+            assert early.type == "message.appended"
+            await transaction.commit()
+        finally:
+            await late.close()
+        await log_of(rc).append_user_message(talk.id, "last")
+        seen = await take(events, 2)
+        assert [event.type for event in seen] == ["late", "message.appended"]
+        assert early.position < seen[0].position < seen[1].position
+
+
+@pytest.mark.parametrize("ending", ["closed", "cancelled"])
+async def test_a_subscriber_that_stops_leaves_nothing_running(url: str, ending: str) -> None:
+    async with Recollect(url) as rc:
+        talk = await log_of(rc).create("chat")
+        before = asyncio.all_tasks()
+
+        async def listen() -> None:
+            async with subscription(rc) as events:
+                async for _ in events:
+                    pass
+
+        if ending == "cancelled":
+            listener = asyncio.create_task(listen())
+            await asyncio.sleep(0.2)
+            listener.cancel()
+            await asyncio.gather(listener, return_exceptions=True)
+        else:
+            async with subscription(rc) as events:
+                await take(events, 1)
+        await log_of(rc).append_user_message(talk.id, "still there")
+    left = asyncio.all_tasks() - before
+    if left:  # cancelled, and on their way out
+        await asyncio.wait(left, timeout=5)
+    assert all(task.done() for task in left)
+
+
+async def test_a_subscription_ends_when_its_store_is_closed(url: str) -> None:
+    seen = asyncio.Semaphore(0)
+
+    async def listen(rc: Recollect) -> None:
+        async with subscription(rc) as events:
+            async for _ in events:
+                seen.release()
+
+    # It may be waiting for news, or in the middle of reading them: to its user that makes no difference.
+    for wait in (0.0, 0.001, 0.002, 0.005, 0.05):
+        async with Recollect(url) as rc:
+            await log_of(rc).create("chat")
+            listener = asyncio.create_task(listen(rc))
+            async with asyncio.timeout(5):
+                await seen.acquire()
+            await asyncio.sleep(wait)
+        async with asyncio.timeout(5):
+            await listener

@@ -1,0 +1,399 @@
+"""A PostgreSQL server that stops, dies, refuses or keeps silent: named errors, honest about what was stored."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import itertools
+import time
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, cast
+
+import asyncpg
+import pytest
+
+from recollect import Recollect
+from recollect.errors import (
+    SchemaVersionError,
+    StoreBusyError,
+    StoreError,
+    StoreReadOnlyError,
+    StoreUnavailableError,
+)
+from recollect.stores.postgres import PostgresStore
+from recollect.testing import FunctionModel
+from recollect.types.conversations import Event
+from tests.integration.stores.checks import (
+    EventBook,
+    assert_turn_runs_at_once,
+    log_of,
+    stored,
+)
+from tests.support.postgres import PostgresServer
+from tests.support.proxy import Proxy
+
+HELLO = FunctionModel(lambda _: "Hello.")
+
+
+def impatient(url: str, **options: Any) -> PostgresStore:
+    """A store with shorter timeouts than anyone would want in production."""
+    store = PostgresStore(url)
+    engine = cast("Any", store)._engine
+    engine._options = dataclasses.replace(engine._options, **options)
+    return store
+
+
+async def test_a_stopped_server_is_unavailable_and_once_it_is_back_everything_goes_on(
+    own_server: PostgresServer,
+) -> None:
+    async with Recollect(own_server.url()) as rc:
+        log = log_of(rc)
+        talk = await log.create("chat")
+        before = await log.append_user_message(talk.id, "before")
+        await assert_turn_runs_at_once(rc, talk.id)
+        await asyncio.to_thread(own_server.stop)
+        for attempt in (
+            lambda: log.append_user_message(talk.id, "while it is down"),
+            lambda: log.messages(talk.id),
+            lambda: log.get(talk.id),
+            lambda: log.list(),
+            lambda: log.create("chat"),
+            lambda: log.close(talk.id),
+            lambda: log.run_turn(talk.id, HELLO, "Anyone?"),
+            lambda: rc.events.read(),
+            lambda: rc.events.latest(),
+        ):
+            with pytest.raises(StoreUnavailableError) as failed:
+                await cast("Any", attempt)()
+            assert not failed.value.in_doubt
+        await asyncio.to_thread(own_server.start)
+        after = await log.append_user_message(talk.id, "after")
+        await assert_turn_runs_at_once(rc, talk.id)
+        messages = await stored(rc, talk.id)
+        assert [message.text for message in messages if message.role == "user"] == [
+            "before",
+            "Are you there?",
+            "after",
+            "Are you there?",
+        ]
+        assert {before.id, after.id} <= {message.id for message in messages}
+
+
+async def test_closing_while_the_server_is_down_is_quick_and_quiet(own_server: PostgresServer) -> None:
+    rc = await Recollect(own_server.url()).open()
+    talk = await log_of(rc).create("chat")
+    await assert_turn_runs_at_once(rc, talk.id)
+    await asyncio.to_thread(own_server.stop)
+    async with asyncio.timeout(5):
+        await rc.close()
+
+
+@dataclass
+class Tried:
+    """One append under load, and how it ended."""
+
+    text: str
+    id: str = ""
+    error: StoreError | None = None
+
+
+@pytest.mark.slow
+async def test_every_append_around_a_killed_server_is_kept_refused_or_in_doubt(own_server: PostgresServer) -> None:
+    tried: list[Tried] = []
+    raw: list[Exception] = []
+    acknowledged = asyncio.Semaphore(0)
+    stop = asyncio.Event()
+    async with Recollect(own_server.url()) as rc:
+        log = log_of(rc)
+        talks = [await log.create("chat") for _ in range(3)]
+
+        async def write(name: str) -> None:
+            for number in itertools.count():
+                entry = Tried(f"{name} {number}")
+                tried.append(entry)
+                try:
+                    entry.id = (await log.append_user_message(talks[number % 3].id, entry.text)).id
+                    acknowledged.release()
+                except StoreError as error:
+                    entry.error = error
+                    await asyncio.sleep(0.02)
+                except Exception as error:  # noqa: BLE001 - whatever it is, it should have been a StoreError
+                    raw.append(error)
+                if stop.is_set():
+                    return
+
+        async def so_many_acknowledged(count: int) -> None:
+            async with asyncio.timeout(20):
+                for _ in range(count):
+                    await acknowledged.acquire()
+
+        async with asyncio.TaskGroup() as tasks:
+            for index in range(12):
+                tasks.create_task(write(f"task {index}"))
+            for _ in range(3):
+                await so_many_acknowledged(60)
+                await asyncio.to_thread(own_server.kill)
+                await asyncio.to_thread(own_server.start)
+            await so_many_acknowledged(60)
+            stop.set()
+        assert raw == []
+
+        book = EventBook()
+        await book.read_on(rc)
+        found: dict[str, str] = {}
+        for talk in talks:
+            messages = await stored(rc, talk.id)
+            book.assert_covers(talk.id, messages)
+            for message in messages:
+                assert message.text not in found, f"stored twice: {message.text}"
+                found[message.text] = message.id
+        for entry in tried:
+            if entry.error is None:
+                assert found.get(entry.text) == entry.id, f"lost: {entry}"
+            elif not entry.error.in_doubt:
+                assert entry.text not in found, f"refused, and stored all the same: {entry}"
+        failures = [entry.error for entry in tried if entry.error is not None]
+        assert failures
+        assert {type(error) for error in failures} == {StoreUnavailableError}
+
+
+async def test_a_subscriber_survives_a_restart_of_the_server(own_server: PostgresServer) -> None:
+    async with Recollect(own_server.url()) as rc:
+        talk = await log_of(rc).create("chat")
+        book, seen = EventBook(), asyncio.Semaphore(0)
+
+        async def listen() -> None:
+            events = cast("Any", rc.events.subscribe())
+            async with aclosing(events):
+                async for event in events:
+                    book.note(event)
+                    seen.release()
+
+        listener = asyncio.create_task(listen())
+        try:
+            async with asyncio.timeout(20):
+                await log_of(rc).append_user_message(talk.id, "before")
+                await seen.acquire()
+                await seen.acquire()
+                await asyncio.to_thread(own_server.stop)
+                # Longer than it takes the subscriber to look for news by itself.
+                await asyncio.wait([listener], timeout=3)
+                await asyncio.to_thread(own_server.start)
+                assert not listener.done(), listener.exception()
+                await log_of(rc).append_user_message(talk.id, "after")
+                await seen.acquire()
+            book.assert_covers(talk.id, await stored(rc, talk.id))
+        finally:
+            listener.cancel()
+            await asyncio.gather(listener, return_exceptions=True)
+
+
+async def test_a_subscriber_that_heard_of_a_failure_can_go_on_from_its_cursor(own_server: PostgresServer) -> None:
+    async with Recollect(own_server.url()) as rc:
+        talk = await log_of(rc).create("chat")
+        book = EventBook()
+        await asyncio.to_thread(own_server.kill)
+        await asyncio.to_thread(own_server.start)
+        await log_of(rc).append_user_message(talk.id, "after")
+        events = cast("Any", rc.events.subscribe())
+        async with aclosing(events), asyncio.timeout(10):
+            while len(book.seqs.get(talk.id, {})) < 1:
+                event: Event = await anext(events)
+                book.note(event)
+
+
+async def test_the_silence_of_a_server_has_an_end(postgres_url: str) -> None:
+    async with Proxy(postgres_url) as proxy:
+        store = impatient(proxy.url, connect_timeout=1.0, acquire_timeout=2.0, command_timeout=0.5)
+        async with Recollect(store) as rc:
+            talk = await log_of(rc).create("chat")
+            kept: list[str] = []
+            doubts: list[bool] = []
+            for marker in (b"recollect.tenant_id", b"INSERT INTO messages"):
+                proxy.trap(marker, "pass and say nothing")
+                text = f"after {marker.decode()}"
+                async with asyncio.timeout(10):
+                    try:
+                        await log_of(rc).append_user_message(talk.id, text)
+                    except StoreError as error:  # on another connection it may as well have worked
+                        doubts.append(error.in_doubt)
+                    else:
+                        kept.append(text)
+            assert proxy.sprung
+            assert not any(doubts)
+            assert [message.text for message in await stored(rc, talk.id)] == kept
+
+
+async def test_a_connection_that_breaks_before_the_commit_is_replaced_unnoticed(postgres_url: str) -> None:
+    async with Proxy(postgres_url) as proxy, Recollect(proxy.url) as rc:
+        talk = await log_of(rc).create("chat")
+        proxy.trap(b"recollect.tenant_id", "pass and cut")
+        await log_of(rc).append_user_message(talk.id, "once")
+        assert proxy.sprung == 1
+        assert [message.text for message in await stored(rc, talk.id)] == ["once"]
+
+
+async def test_a_connection_whose_end_was_announced_and_has_not_come_is_replaced_unnoticed(postgres_url: str) -> None:
+    """The moment between a server's last words on an idle connection and its end, which a restart makes likely."""
+    fields = b"SFATAL\0VFATAL\0C57P01\0Mterminating connection due to administrator command\0\0"
+    async with Proxy(postgres_url) as proxy, Recollect(proxy.url) as rc:
+        talk = await log_of(rc).create("chat")
+        await rc.store.conversations.get(talk.scope, talk.id)
+        await proxy.inject(b"E" + (len(fields) + 4).to_bytes(4) + fields)
+        await asyncio.sleep(0.1)  # it is on its way to a client that says nothing
+        await log_of(rc).append_user_message(talk.id, "once")
+        assert [message.text for message in await stored(rc, talk.id)] == ["once"]
+
+
+async def test_a_cancellation_is_not_lost_while_a_transaction_is_undone(postgres_url: str) -> None:
+    async with Proxy(postgres_url) as proxy, Recollect(proxy.url) as rc:
+        await log_of(rc).create("chat")
+        proxy.trap(b"ROLLBACK", "pass and say nothing")
+        refused = asyncio.create_task(log_of(rc).append_user_message("conv_unknown", "to nobody"))
+        deadline = time.monotonic() + 5
+        while not proxy.sprung:
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.01)
+        refused.cancel()
+        done, _ = await asyncio.wait([refused], timeout=5)
+        assert done
+        assert refused.cancelled()
+
+
+@pytest.mark.parametrize("then", ["cut", "pass and cut"])
+async def test_a_connection_that_breaks_in_the_commit_leaves_a_doubt_that_a_retry_clears(
+    postgres_url: str, then: Any
+) -> None:
+    async with Proxy(postgres_url) as proxy, Recollect(proxy.url) as rc:
+        talk = await log_of(rc).create("chat")
+        proxy.trap(b"COMMIT", then)
+        with pytest.raises(StoreUnavailableError) as failed:
+            await log_of(rc).append_user_message(talk.id, "perhaps", "key")
+        assert proxy.sprung == 1
+        assert failed.value.in_doubt
+        kept = await stored(rc, talk.id)
+        assert [message.text for message in kept] == ([] if then == "cut" else ["perhaps"])
+        again = await log_of(rc).append_user_message(talk.id, "perhaps", "key")
+        assert [message.id for message in await stored(rc, talk.id)] == [again.id]
+
+
+@pytest.mark.parametrize("then", ["pass and say nothing", "pass and answer late"])
+async def test_a_commit_that_is_not_answered_in_time_leaves_a_doubt(postgres_url: str, then: Any) -> None:
+    async with Proxy(postgres_url) as proxy, Recollect(impatient(proxy.url, command_timeout=0.5)) as rc:
+        talk = await log_of(rc).create("chat")
+        proxy.trap(b"COMMIT", then)
+        with pytest.raises(StoreUnavailableError) as failed:
+            await log_of(rc).append_user_message(talk.id, "perhaps")
+        assert proxy.sprung == 1
+        [message] = await stored(rc, talk.id)
+        assert message.text == "perhaps"
+        assert failed.value.in_doubt
+
+
+async def test_a_database_that_takes_no_changes_can_still_be_read(
+    postgres_server: PostgresServer, postgres_url: str
+) -> None:
+    async with Recollect(postgres_url) as rc:
+        talk = await log_of(rc).create("chat")
+        await log_of(rc).append_user_message(talk.id, "before")
+    name = postgres_url.rpartition("/")[2]
+    postgres_server.psql(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+    async with Recollect(postgres_url) as rc:
+        assert [message.text for message in await stored(rc, talk.id)] == ["before"]
+        for attempt in (
+            lambda: log_of(rc).append_user_message(talk.id, "no"),
+            lambda: log_of(rc).create("chat"),
+            lambda: log_of(rc).run_turn(talk.id, HELLO, "no"),
+        ):
+            with pytest.raises(StoreReadOnlyError) as refused:
+                await cast("Any", attempt)()
+            assert not refused.value.in_doubt
+    postgres_server.psql(f"ALTER DATABASE {name} RESET default_transaction_read_only")
+    async with Recollect(postgres_url) as rc:
+        await assert_turn_runs_at_once(rc, talk.id)
+        assert len(await stored(rc, talk.id)) == 3
+
+
+async def test_the_feed_of_a_database_that_takes_no_changes_can_still_be_read(
+    postgres_server: PostgresServer, postgres_url: str
+) -> None:
+    async with Recollect(postgres_url) as rc:
+        talk = await log_of(rc).create("chat")
+        await log_of(rc).append_user_message(talk.id, "before")
+        written = await rc.events.read()
+    postgres_server.psql(f"ALTER DATABASE {postgres_url.rpartition('/')[2]} SET default_transaction_read_only = on")
+    async with Recollect(postgres_url) as rc:
+        assert await rc.events.latest() == written[-1].position
+        assert await rc.events.read() == written
+
+
+async def test_wrong_names_are_told_at_once(postgres_server: PostgresServer) -> None:
+    for url, named in (
+        (postgres_server.url("no_such_database"), "no_such_database"),
+        (postgres_server.url(user="no_such_user"), "no_such_user"),
+    ):
+        with pytest.raises(StoreUnavailableError, match=named):
+            await Recollect(url).open()
+
+
+async def test_nobody_listening_at_the_address_is_told_at_once(unused_tcp_port: int) -> None:
+    with pytest.raises(StoreUnavailableError, match=str(unused_tcp_port)):
+        await Recollect(f"postgresql://postgres@127.0.0.1:{unused_tcp_port}/postgres").open()
+
+
+async def test_a_user_who_may_not_create_tables_is_told_what_to_do(
+    postgres_server: PostgresServer, postgres_url: str
+) -> None:
+    name = postgres_url.rpartition("/")[2]
+    postgres_server.psql("DROP ROLE IF EXISTS poor; CREATE ROLE poor LOGIN")
+    try:
+        with pytest.raises(StoreError, match="may not change it"):
+            await Recollect(postgres_server.url(name, "poor")).open()
+        async with Recollect(postgres_url):
+            pass
+        with pytest.raises(StoreError, match=r"GRANT recollect_app|its rights"):
+            async with Recollect(postgres_server.url(name, "poor")) as rc:
+                await log_of(rc).create("chat")
+        postgres_server.psql("GRANT recollect_app TO poor")
+        async with Recollect(postgres_server.url(name, "poor")) as rc:
+            talk = await log_of(rc).create("chat")
+            await assert_turn_runs_at_once(rc, talk.id)
+            assert len(await rc.events.read()) == 3
+    finally:
+        postgres_server.psql("DROP ROLE poor")
+
+
+async def test_a_schema_from_the_future_is_left_alone(postgres_url: str) -> None:
+    async with Recollect(postgres_url):
+        pass
+    admin = await asyncpg.connect(postgres_url)
+    try:
+        await admin.execute("INSERT INTO recollect.recollect_migrations VALUES (999, 'from the future', 0)")
+    finally:
+        await admin.close()
+    with pytest.raises(SchemaVersionError, match="999"):
+        await Recollect(postgres_url).open()
+
+
+async def test_more_work_than_connections_waits_its_turn_or_is_refused(postgres_url: str) -> None:
+    async with Recollect(f"{postgres_url}?pool_size=2") as rc:
+        talk = await log_of(rc).create("chat")
+        await asyncio.gather(*(log_of(rc).append_user_message(talk.id, str(number)) for number in range(100)))
+        assert len(await stored(rc, talk.id)) == 100
+
+
+async def test_a_row_that_someone_keeps_locked_is_busy_in_the_end(postgres_url: str) -> None:
+    async with Recollect(impatient(postgres_url, command_timeout=1.0)) as rc:
+        talk = await log_of(rc).create("chat")
+        other = await asyncpg.connect(postgres_url)
+        try:
+            async with other.transaction():
+                await other.execute("SELECT 1 FROM recollect.conversations FOR UPDATE")
+                with pytest.raises((StoreBusyError, StoreUnavailableError)) as failed:
+                    await log_of(rc).append_user_message(talk.id, "blocked")
+                assert not failed.value.in_doubt
+        finally:
+            await other.close()
+        await log_of(rc).append_user_message(talk.id, "free")
+        assert [message.text for message in await stored(rc, talk.id)] == ["free"]

@@ -1,0 +1,210 @@
+"""Several processes on one store: one order for all, nothing lost, one turn at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from recollect import Recollect
+from recollect.errors import TurnConflictError
+from recollect.stores.postgres.migrate import ROLE
+from recollect.testing import FunctionModel
+from tests.integration.stores.checks import (
+    AT_ONCE,
+    acknowledged,
+    assert_in_order,
+    assert_kept,
+    assert_not_interleaved,
+    assert_turn_runs_at_once,
+    log_of,
+    stored,
+)
+from tests.support.children import Child, child, children
+from tests.support.postgres import PostgresServer
+
+HELLO = FunctionModel(lambda _: "Hello.")
+
+
+async def test_processes_that_write_one_conversation_share_one_dense_order(url: str) -> None:
+    async with Recollect(url) as rc, children("append", 4) as writers:
+        talk = await log_of(rc).create("chat")
+        for index, writer in enumerate(writers):
+            await writer.go(url=url, conversations=[talk.id], tag=f"process {index}", count=60)
+        said = [await writer.finish() for writer in writers]
+        messages = await stored(rc, talk.id)
+        assert len(messages) == 240
+        for lines in said:
+            assert len(acknowledged(lines)) == 60
+            assert_kept(messages, lines)
+            assert_in_order(lines)
+
+
+async def test_a_key_used_by_several_processes_at_once_gives_one_message(url: str) -> None:
+    keys = [f"key {number}" for number in range(30)]
+    async with Recollect(url) as rc, children("append_keyed", 3) as writers:
+        talk = await log_of(rc).create("chat")
+        for index, writer in enumerate(writers):
+            await writer.go(url=url, conversation=talk.id, tag=f"process {index}", keys=keys)
+        for writer in writers:
+            await writer.until("opened")
+        await asyncio.gather(*(writer.go() for writer in writers))
+        said = [line for writer in writers for line in acknowledged(await writer.finish())]
+        messages = await stored(rc, talk.id)
+        assert_kept(messages, said)
+        assert sorted(message.idempotency_key or "" for message in messages) == sorted(keys)
+        assert len({(line["key"], line["id"]) for line in said}) == len(keys)
+
+
+async def test_turns_of_several_processes_run_one_after_the_other(url: str) -> None:
+    async with Recollect(url) as rc, children("run_turns", 3) as runners:
+        talk = await log_of(rc).create("chat")
+        for index, runner in enumerate(runners):
+            await runner.go(url=url, conversation=talk.id, tag=f"process{index}", count=6)
+        said = [await runner.finish() for runner in runners]
+        messages = await stored(rc, talk.id)
+        assert_not_interleaved(messages)
+        assert [message.role for message in messages] == ["user", "assistant", "tool", "assistant"] * 18
+        for lines in said:
+            assert_kept(messages, lines)
+            assert_in_order(lines)
+
+
+async def test_a_turn_that_may_not_wait_is_told_which_turn_runs_elsewhere(url: str) -> None:
+    async with Recollect(url) as rc, children("hold_turn", 1) as [holder]:
+        talk = await log_of(rc).create("chat")
+        await holder.go(url=url, conversation=talk.id)
+        running = (await holder.until("running"))["running"]
+        with pytest.raises(TurnConflictError) as refused:
+            await log_of(rc).run_turn(talk.id, HELLO, "Me too.", wait=0)
+        assert refused.value.turn_id == running
+        assert len(await stored(rc, talk.id)) == 2  # the refused turn has left nothing
+        await holder.go()
+        await holder.finish()
+        await assert_turn_runs_at_once(rc, talk.id)
+        assert_not_interleaved(await stored(rc, talk.id))
+
+
+async def test_a_task_queued_behind_another_is_told_which_turn_runs_elsewhere(url: str) -> None:
+    async with Recollect(url) as rc, children("hold_turn", 1) as [holder]:
+        talk = await log_of(rc).create("chat")
+        await holder.go(url=url, conversation=talk.id)
+        running = (await holder.until("running"))["running"]
+        first = asyncio.create_task(log_of(rc).run_turn(talk.id, HELLO, "First."))
+        await asyncio.sleep(0)
+        with pytest.raises(TurnConflictError) as refused:
+            await log_of(rc).run_turn(talk.id, HELLO, "Second.", wait=0.2)
+        assert refused.value.turn_id == running
+        await holder.go()
+        assert (await first).status == "completed"
+
+
+async def test_a_turn_that_waits_goes_on_as_soon_as_the_process_before_it_has_died(url: str) -> None:
+    async with Recollect(url) as rc, children("hold_turn", 1) as [holder]:
+        talk = await log_of(rc).create("chat")
+        await holder.go(url=url, conversation=talk.id)
+        await holder.until("running")
+        waiting = asyncio.create_task(assert_turn_runs_at_once(rc, talk.id))
+        await asyncio.sleep(0.1)  # let it look at the claim of one who still lives
+        await holder.kill()
+        await waiting
+        assert [message.role for message in await stored(rc, talk.id)] == ["user", "assistant", "user", "assistant"]
+
+
+async def test_a_process_that_stands_still_is_not_taken_for_dead(url: str) -> None:
+    async with Recollect(url) as rc, children("hold_turn", 1) as [holder]:
+        talk = await log_of(rc).create("chat")
+        await holder.go(url=url, conversation=talk.id)
+        running = (await holder.until("running"))["running"]
+        holder.signal(signal.SIGSTOP)
+        try:
+            with pytest.raises(TurnConflictError) as refused:
+                await log_of(rc).run_turn(talk.id, HELLO, "Are you dead?", wait=1)
+        finally:
+            holder.signal(signal.SIGCONT)
+        assert refused.value.turn_id == running
+        await holder.go()
+        assert (await holder.finish())[-1] == {"done": "completed"}
+        await assert_turn_runs_at_once(rc, talk.id)
+        assert_not_interleaved(await stored(rc, talk.id))
+
+
+async def test_many_processes_may_open_an_empty_store_at_the_same_moment(url: str) -> None:
+    async with children("open_once", 6) as openers:
+        await asyncio.gather(*(opener.go(url=url) for opener in openers))
+        said = [line for opener in openers for line in acknowledged(await opener.finish())]
+        assert len(said) == 6
+        async with Recollect(url) as rc:
+            for line in said:
+                assert_kept(await stored(rc, line["conversation"]), [line])
+
+
+async def test_databases_of_one_new_server_may_be_opened_at_the_same_moment(own_server: PostgresServer) -> None:
+    """Roles belong to the server, while advisory locks belong to a database: they do not keep these apart."""
+    names = [f"tenant_{number}" for number in range(6)]
+    for name in names:
+        own_server.psql(f"CREATE DATABASE {name}")
+    # Another opening, stopped where it has made the role and not yet committed: the rest piles up behind it.
+    first = await asyncpg.connect(own_server.url("postgres"))
+    try:
+        async with children("open_once", len(names)) as openers:
+            await first.execute(f"BEGIN; CREATE ROLE {ROLE} NOLOGIN NOSUPERUSER NOBYPASSRLS")
+            for opener, name in zip(openers, names, strict=True):
+                await opener.go(url=own_server.url(name))
+            await _until_waiting(own_server, len(names))
+            await first.execute("COMMIT")
+            for opener in openers:
+                assert len(acknowledged(await opener.finish())) == 1
+    finally:
+        await first.close()
+
+
+async def _until_waiting(server: PostgresServer, count: int) -> None:
+    """Until so many transactions wait for another one's end, or have had the time to get there."""
+    question = "SELECT count(DISTINCT pid) FROM pg_locks WHERE NOT granted AND locktype = 'transactionid'"
+    deadline = time.monotonic() + 3
+    while time.monotonic() < deadline:
+        if int(await asyncio.to_thread(server.psql, question)) >= count:
+            return
+        await asyncio.sleep(0.05)
+
+
+async def test_a_file_is_shared_by_processes_that_name_it_differently(tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path)
+    async with Recollect(tmp_path / "recollect.db") as rc, AsyncExitStack() as stack:
+        talk = await log_of(rc).create("chat")
+        writers: list[Child] = []
+        for folder in (tmp_path, link):
+            job = {"url": f"sqlite:///{folder}/recollect.db", "conversations": [talk.id], "tag": "x", "count": 20}
+            writers.append(await stack.enter_async_context(child("append", **job)))
+        for writer in writers:
+            said = await writer.finish()
+            assert_kept(await stored(rc, talk.id), said)
+        assert len(await stored(rc, talk.id)) == 40
+
+
+async def test_one_process_may_open_the_same_store_twice(url: str) -> None:
+    async with Recollect(url) as one, Recollect(url) as two:
+        talk = await log_of(one).create("chat")
+        started, release = asyncio.Event(), asyncio.Event()
+
+        async def slow(_: object) -> str:
+            started.set()
+            await release.wait()
+            return "Slow."
+
+        turn = asyncio.create_task(log_of(one).run_turn(talk.id, FunctionModel(slow), "Take your time."))
+        async with asyncio.timeout(AT_ONCE):
+            await started.wait()
+        with pytest.raises(TurnConflictError):
+            await log_of(two).run_turn(talk.id, HELLO, "Quick.", wait=0)
+        release.set()
+        await turn
+        await assert_turn_runs_at_once(two, talk.id)
+        assert_not_interleaved(await stored(two, talk.id))

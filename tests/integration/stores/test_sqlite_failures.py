@@ -1,0 +1,339 @@
+"""A file that is full, locked, read-only, damaged or from the future: named errors, and nothing half stored."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import sqlite3
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from recollect import Recollect
+from recollect.errors import (
+    SchemaVersionError,
+    StoreBusyError,
+    StoreCorruptError,
+    StoreError,
+    StoreFullError,
+    StoreReadOnlyError,
+    StoreUnavailableError,
+)
+from recollect.testing import FunctionModel
+from recollect.types.conversations import StoredMessage
+from tests.integration.stores.checks import EventBook, assert_turn_runs_at_once, log_of, stored
+from tests.support.children import Said, child
+
+HELLO = FunctionModel(lambda _: "Hello.")
+
+
+async def fill(rc: Recollect, id: str, tag: str, size: int = 20_000) -> tuple[list[StoredMessage], list[str]]:
+    """Append at once, more than there is room for: what was acknowledged, and what was refused."""
+    texts = [f"{tag} {number} " + "x" * size for number in range(60)]
+    results = await asyncio.gather(
+        *(log_of(rc).append_user_message(id, text) for text in texts), return_exceptions=True
+    )
+    kept: list[StoredMessage] = []
+    refused: list[str] = []
+    for text, result in zip(texts, results, strict=True):
+        if isinstance(result, StoredMessage):
+            kept.append(result)
+        else:
+            assert type(result) is StoreFullError, repr(result)
+            assert not result.in_doubt
+            refused.append(text)
+    return kept, refused
+
+
+async def assert_only(rc: Recollect, id: str, kept: list[StoredMessage]) -> None:
+    """Exactly these messages, each with its event."""
+    messages = await stored(rc, id)
+    assert {message.id: message.seq for message in messages} == {message.id: message.seq for message in kept}
+    book = EventBook()
+    await book.read_on(rc)
+    book.assert_covers(id, messages)
+
+
+async def test_a_full_file_refuses_what_does_not_fit_and_keeps_what_did(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/recollect.db"
+    async with Recollect(url) as rc:
+        talk = await log_of(rc).create("chat")
+        kept = [await log_of(rc).append_user_message(talk.id, "before")]
+        connection: sqlite3.Connection = cast("Any", rc.store)._engine._writer._connection
+        [pages] = connection.execute("PRAGMA page_count").fetchone()
+        connection.execute(f"PRAGMA max_page_count = {pages + 60}")
+        for tag in ("one by one", "once more"):
+            new, refused = await fill(rc, talk.id, tag)
+            assert refused
+            kept += new
+        with pytest.raises(StoreFullError):
+            await log_of(rc).run_turn(talk.id, HELLO, "y" * 1_000_000)
+        await assert_only(rc, talk.id, kept)  # it can still be read
+        connection.execute("PRAGMA max_page_count = 1000000")
+        new, refused = await fill(rc, talk.id, "with room again")
+        assert not refused
+        kept += new
+        await assert_only(rc, talk.id, kept)
+        await assert_turn_runs_at_once(rc, talk.id)
+    async with Recollect(url) as rc:
+        assert len(await stored(rc, talk.id)) == len(kept) + 2
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of four megabytes."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount a small file system")
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)], capture_output=True, text=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip(f"no small file system can be mounted here: {mounted.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True, capture_output=True)
+
+
+def take_all_room(folder: Path) -> Path:
+    ballast = folder / "ballast"
+    with ballast.open("ab", buffering=0) as file:
+        for size in (65_536, 4_096, 512):
+            try:
+                while True:
+                    file.write(b"\0" * size)
+            except OSError:
+                continue
+    return ballast
+
+
+async def test_a_full_disk_refuses_what_does_not_fit_and_keeps_what_did(small_disk: Path) -> None:
+    url = f"sqlite:///{small_disk}/recollect.db"
+    async with Recollect(url) as rc:
+        talk = await log_of(rc).create("chat")
+        kept, _ = await fill(rc, talk.id, "before", size=2_000)
+        ballast = take_all_room(small_disk)
+        while True:  # the file's log has room of its own from before, which is used up first
+            new, refused = await fill(rc, talk.id, "until it is full")
+            kept += new
+            if refused:
+                break
+        with pytest.raises(StoreFullError):
+            await log_of(rc).run_turn(talk.id, HELLO, "y" * 100_000)
+        await assert_only(rc, talk.id, kept)
+        ballast.unlink()
+        kept.append(await log_of(rc).append_user_message(talk.id, "with room again"))
+        await assert_only(rc, talk.id, kept)
+        await assert_turn_runs_at_once(rc, talk.id)
+    async with Recollect(url) as rc:
+        assert len(await stored(rc, talk.id)) == len(kept) + 2
+
+
+async def test_a_store_that_cannot_be_opened_for_want_of_room_says_so(small_disk: Path) -> None:
+    url = f"sqlite:///{small_disk}/recollect.db"
+    async with Recollect(url) as rc:
+        talk = await log_of(rc).create("chat")
+        await log_of(rc).append_user_message(talk.id, "before")
+    ballast = take_all_room(small_disk)
+    with pytest.raises(StoreFullError):
+        async with Recollect(url) as rc:
+            await log_of(rc).append_user_message(talk.id, "no")
+    ballast.unlink()
+    async with Recollect(url) as rc:
+        await assert_turn_runs_at_once(rc, talk.id)
+        assert len(await stored(rc, talk.id)) == 3
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that everyone can reach, unlike pytest's own."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can become another user")
+    folder = Path(tempfile.mkdtemp(prefix="recollect-ro-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("open_elsewhere", [False, True], ids=["nobody else", "open elsewhere"])
+async def test_a_user_who_may_only_read_is_told_so(open_folder: Path, open_elsewhere: bool) -> None:
+    path = open_folder / "recollect.db"
+    async with Recollect(path) as rc:
+        talk = await log_of(rc).create("chat")
+        await log_of(rc).append_user_message(talk.id, "before")
+        if open_elsewhere:
+            said = await as_nobody(path, talk.id)
+    if not open_elsewhere:
+        said = await as_nobody(path, talk.id)
+    assert said[-1]["error"] == "StoreReadOnlyError", said
+    assert "rights" in said[-1]["text"]
+    if open_elsewhere:  # else SQLite lacks the file that readers share, and may not make it
+        assert said[-2] == {"read": ["before"]}
+    async with Recollect(path) as rc:
+        assert [message.text for message in await stored(rc, talk.id)] == ["before"]
+
+
+async def as_nobody(path: Path, id: str) -> list[Said]:
+    for file in path.parent.iterdir():
+        file.chmod(0o444)
+    path.parent.chmod(0o555)
+    async with child("without_rights", url=f"sqlite:///{path}", conversation=id) as nobody:
+        return await nobody.finish()
+
+
+async def test_a_file_opened_for_reading_only_can_be_read_while_others_write(tmp_path: Path) -> None:
+    path = tmp_path / "recollect.db"
+    async with Recollect(path) as rc:
+        talk = await log_of(rc).create("chat")
+        await log_of(rc).append_user_message(talk.id, "before")
+    async with Recollect(f"sqlite:///{path}?mode=ro") as reader:
+        assert [message.text for message in await stored(reader, talk.id)] == ["before"]
+        async with Recollect(path) as writer:
+            await log_of(writer).append_user_message(talk.id, "meanwhile")
+            assert [message.text for message in await stored(reader, talk.id)] == ["before", "meanwhile"]
+            assert len(await reader.events.read()) == 3
+        with pytest.raises(StoreReadOnlyError, match="mode=ro"):
+            await log_of(reader).append_user_message(talk.id, "no")
+        with pytest.raises(StoreReadOnlyError, match="mode=ro"):
+            await log_of(reader).run_turn(talk.id, HELLO, "no")
+    async with Recollect(path) as rc:
+        assert len(await stored(rc, talk.id)) == 2
+
+
+async def test_reading_only_makes_no_file(tmp_path: Path) -> None:
+    with pytest.raises(StoreUnavailableError):
+        await Recollect(f"sqlite:///{tmp_path}/nothing.db?mode=ro").open()
+    assert os.listdir(tmp_path) == []
+
+
+async def test_a_file_locked_by_someone_else_is_busy_until_it_is_released(tmp_path: Path) -> None:
+    path = tmp_path / "recollect.db"
+    async with Recollect(f"sqlite:///{path}?busy_timeout=0.2") as rc:
+        log = log_of(rc)
+        talk = await log.create("chat")
+        await log.append_user_message(talk.id, "before")
+        other = sqlite3.connect(path, isolation_level=None)
+        try:
+            other.execute("BEGIN IMMEDIATE")
+            began = time.monotonic()
+            results = await asyncio.gather(
+                *(log.append_user_message(talk.id, f"blocked {number}") for number in range(10)),
+                log.run_turn(talk.id, HELLO, "blocked turn"),
+                log.create("blocked"),
+                return_exceptions=True,
+            )
+            assert {type(result) for result in results} == {StoreBusyError}
+            assert time.monotonic() - began < 5
+            assert [message.text for message in await log.messages(talk.id)] == ["before"]  # readers do not wait
+            with pytest.raises(StoreBusyError):
+                await log.close(talk.id)
+            other.execute("ROLLBACK")
+        finally:
+            other.close()
+        await log.append_user_message(talk.id, "after")
+        await assert_turn_runs_at_once(rc, talk.id)
+        messages = await stored(rc, talk.id)
+        assert [message.text for message in messages] == ["before", "after", "Are you there?", "I am."]
+
+
+async def test_a_lock_that_is_released_in_time_is_only_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "recollect.db"
+    async with Recollect(path) as rc:
+        talk = await log_of(rc).create("chat")
+        other = sqlite3.connect(path, isolation_level=None)
+        try:
+            other.execute("BEGIN IMMEDIATE")
+            waiting = [asyncio.create_task(log_of(rc).append_user_message(talk.id, str(n))) for n in range(10)]
+            done, _ = await asyncio.wait(waiting, timeout=0.3)
+            assert not done
+            other.execute("ROLLBACK")
+        finally:
+            other.close()
+        async with asyncio.timeout(5):
+            await asyncio.gather(*waiting)
+        assert len(await stored(rc, talk.id)) == 10
+
+
+async def test_a_locked_file_can_be_opened_and_read(tmp_path: Path) -> None:
+    path = tmp_path / "recollect.db"
+    async with Recollect(path) as rc:
+        talk = await log_of(rc).create("chat")
+        await log_of(rc).append_user_message(talk.id, "before")
+    other = sqlite3.connect(path, isolation_level=None)
+    try:
+        other.execute("BEGIN IMMEDIATE")
+        async with Recollect(f"sqlite:///{path}?busy_timeout=0.2") as rc:
+            assert [message.text for message in await stored(rc, talk.id)] == ["before"]
+            with pytest.raises(StoreBusyError):
+                await log_of(rc).append_user_message(talk.id, "no")
+    finally:
+        other.close()
+
+
+async def test_a_file_that_is_no_database_is_left_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("Dear diary, " * 500)
+    with pytest.raises(StoreCorruptError, match=r"notes\.txt"):
+        await Recollect(path).open()
+    assert path.read_text() == "Dear diary, " * 500
+    assert os.listdir(tmp_path) == ["notes.txt"]
+
+
+async def test_a_damaged_file_is_named_as_such(tmp_path: Path) -> None:
+    path = tmp_path / "recollect.db"
+    async with Recollect(path) as rc:
+        talk = await log_of(rc).create("chat")
+        for number in range(200):
+            await log_of(rc).append_user_message(talk.id, f"{number} " + "x" * 500)
+    with path.open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\xff" * (path.stat().st_size - 4096))
+    with pytest.raises(StoreCorruptError):
+        async with Recollect(path) as rc:
+            await log_of(rc).messages(talk.id)
+
+
+async def test_a_file_damaged_while_it_is_open_is_named_as_such(tmp_path: Path) -> None:
+    path = tmp_path / "recollect.db"
+    async with Recollect(path) as rc:
+        talk = await log_of(rc).create("chat")
+        for number in range(200):
+            await log_of(rc).append_user_message(talk.id, f"{number} " + "x" * 500)
+    size = path.stat().st_size
+    async with Recollect(path) as rc:
+        with path.open("r+b") as file:
+            file.seek(4096)
+            file.write(b"\xff" * (size - 4096))
+        with pytest.raises(StoreCorruptError):
+            await log_of(rc).messages(talk.id)
+        with pytest.raises(StoreError):
+            await log_of(rc).append_user_message(talk.id, "no")
+
+
+@pytest.mark.parametrize("place", ["missing/recollect.db", "folder"])
+async def test_a_place_where_no_file_can_be_is_told_at_once(tmp_path: Path, place: str) -> None:
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(StoreUnavailableError, match=place):
+        await Recollect(tmp_path / place).open()
+    assert not (tmp_path / "missing").exists()
+
+
+@pytest.mark.parametrize("mode", ["rwc", "ro"])
+async def test_a_schema_from_the_future_is_left_alone(tmp_path: Path, mode: str) -> None:
+    path = tmp_path / "recollect.db"
+    async with Recollect(path):
+        pass
+    with sqlite3.connect(path) as connection:
+        connection.execute("INSERT INTO recollect_migrations VALUES (999, 'from the future', 0)")
+    connection.close()
+    with pytest.raises(SchemaVersionError, match=r"999.*newer Recollect"):
+        await Recollect(f"sqlite:///{path}?mode={mode}").open()

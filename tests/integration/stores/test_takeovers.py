@@ -1,0 +1,85 @@
+"""Claims on PostgreSQL when connections break: the living keep theirs, and nobody waits for what is over."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import asyncpg
+import pytest
+
+from recollect import Recollect
+from recollect.errors import StoreUnavailableError, TurnConflictError
+from recollect.stores.postgres.session import OWNER_LOCK
+from recollect.testing import FunctionModel
+from tests.integration.stores.checks import assert_not_interleaved, assert_turn_runs_at_once, log_of, stored
+from tests.support.proxy import Proxy
+
+HELLO = FunctionModel(lambda _: "Hello.")
+
+
+async def test_a_turn_whose_claim_is_in_doubt_does_not_block_the_next(postgres_url: str) -> None:
+    async with Proxy(postgres_url) as proxy, Recollect(proxy.url) as rc:
+        talk = await log_of(rc).create("chat")
+        proxy.trap(b"COMMIT", "pass and cut")
+        with pytest.raises(StoreUnavailableError):
+            await log_of(rc).run_turn(talk.id, HELLO, "Perhaps.")
+        await assert_turn_runs_at_once(rc, talk.id)
+
+
+async def test_an_owner_whose_session_broke_for_a_moment_keeps_its_turn(postgres_url: str) -> None:
+    """It lives and works on: only its session with the server is gone, and comes back by itself."""
+    async with Recollect(postgres_url) as one, Recollect(postgres_url) as two:
+        talk = await log_of(one).create("chat")
+        started, release = asyncio.Event(), asyncio.Event()
+
+        async def slow(_: object) -> str:
+            started.set()
+            await release.wait()
+            return "Slow."
+
+        turn = asyncio.create_task(log_of(one).run_turn(talk.id, FunctionModel(slow), "Take your time."))
+        async with asyncio.timeout(5):
+            await started.wait()
+        admin = await asyncpg.connect(postgres_url)
+        try:
+            ended = await admin.fetch(
+                "SELECT pg_terminate_backend(pid, 2000) FROM pg_locks"
+                " WHERE locktype = 'advisory' AND classid = (hashtext($1)::bigint & 4294967295)::oid",
+                OWNER_LOCK,
+            )
+            assert len(ended) == 1
+        finally:
+            await admin.close()
+        deadline = time.monotonic() + 1.5
+        try:
+            while time.monotonic() < deadline:
+                with pytest.raises(TurnConflictError):
+                    await log_of(two).run_turn(talk.id, HELLO, "Is it mine?", wait=0)
+                await asyncio.sleep(0.05)
+        finally:
+            release.set()
+            await turn
+        assert_not_interleaved(await stored(two, talk.id))
+
+
+async def test_an_owner_whose_session_does_not_come_back_at_the_first_try_is_seen_alive_again(
+    postgres_url: str,
+) -> None:
+    async with Proxy(postgres_url) as proxy, Recollect(proxy.url) as one, Recollect(postgres_url) as two:
+
+        async def until_seen(alive: bool, what: str) -> None:
+            deadline = time.monotonic() + 8
+            while await two.store.is_alive(one.store.owner) is not alive:
+                assert time.monotonic() < deadline, what
+                await asyncio.sleep(0.05)
+
+        talk = await log_of(one).create("chat")
+        await assert_turn_runs_at_once(one, talk.id)
+        await until_seen(True, "it never showed that it lives")
+        proxy.refuse()
+        await until_seen(False, "the server did not notice that its client is gone")
+        proxy.trap(b"SET ROLE", "cut")
+        proxy.accept()
+        await until_seen(True, "it lives, and everyone takes it for dead for good")
+        assert proxy.sprung == 1

@@ -1,0 +1,142 @@
+"""A loopback proxy in front of a server, that breaks connections where a test says."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Literal
+from urllib.parse import urlsplit, urlunsplit
+
+Then = Literal["cut", "pass and cut", "pass and say nothing", "pass and answer late"]
+LATE = 0.8
+"""Seconds until a late answer."""
+
+
+@dataclass
+class _Trap:
+    """What to do when a client sends certain bytes; `left` counts down to never again."""
+
+    marker: bytes
+    then: Then
+    left: int
+
+
+@dataclass
+class _Answering:
+    """What becomes of the answers on one connection."""
+
+    late: bool = False
+    never: bool = False
+
+
+class Proxy:
+    """Passes everything on, both ways, until a trap springs.
+
+    `trap(b"COMMIT", "pass and cut")` lets the server commit and takes its answer away from the client; with "cut" the
+    server never hears of it. `sprung` counts. `refuse` lets nobody in and throws everyone out, `accept` ends that.
+    `inject` sends every client words that the server did not say.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._parts = urlsplit(url)
+        self._server: asyncio.Server | None = None
+        self._traps: list[_Trap] = []
+        self._connections: set[asyncio.Task[None]] = set()
+        self._clients: set[asyncio.StreamWriter] = set()
+        self._refusing = False
+        self.sprung = 0
+
+    @property
+    def url(self) -> str:
+        assert self._server is not None
+        port = self._server.sockets[0].getsockname()[1]
+        return urlunsplit(self._parts._replace(netloc=f"{self._parts.username}@127.0.0.1:{port}"))
+
+    def trap(self, marker: bytes, then: Then, times: int = 1) -> None:
+        self._traps.append(_Trap(marker, then, times))
+
+    def refuse(self) -> None:
+        self._refusing = True
+        for connection in self._connections:
+            connection.cancel()
+
+    def accept(self) -> None:
+        self._refusing = False
+
+    async def inject(self, data: bytes) -> None:
+        for client in self._clients:
+            client.write(data)
+            await client.drain()
+
+    async def __aenter__(self) -> Proxy:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        assert self._server is not None
+        self._server.close()
+        await asyncio.sleep(0)  # who was let in last has not begun yet
+        for connection in self._connections:
+            connection.cancel()
+        await asyncio.gather(*self._connections, return_exceptions=True)
+        await asyncio.sleep(0)  # one that was cancelled on its way out has not waited for its sockets
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._connections.add(task)
+        upstream: asyncio.StreamWriter | None = None
+        pumps: list[asyncio.Task[None]] = []
+        try:
+            if self._refusing:
+                return
+            self._clients.add(writer)
+            answers, upstream = await asyncio.open_connection(self._parts.hostname, self._parts.port)
+            answering = _Answering()
+            pumps = [
+                asyncio.create_task(self._forward(reader, upstream, answering)),
+                asyncio.create_task(_back(answers, writer, answering)),
+            ]
+            await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+        except OSError:
+            return
+        except asyncio.CancelledError:
+            return  # the test is over, or refuses; asyncio would log a cancelled handler as an error
+        finally:
+            ends = [end for end in (writer, upstream) if end is not None]
+            for end in ends:
+                end.transport.abort()
+            for pump in pumps:
+                pump.cancel()
+            await asyncio.gather(*pumps, *(end.wait_closed() for end in ends), return_exceptions=True)
+            self._connections.discard(task)
+            self._clients.discard(writer)
+
+    async def _forward(
+        self, reader: asyncio.StreamReader, upstream: asyncio.StreamWriter, answering: _Answering
+    ) -> None:
+        while data := await reader.read(2**16):
+            trap = next((trap for trap in self._traps if trap.left and trap.marker in data), None)
+            if trap is not None:
+                trap.left -= 1
+                self.sprung += 1
+                if trap.then == "cut":
+                    return
+                answering.late = trap.then == "pass and answer late"
+                answering.never = not answering.late
+            upstream.write(data)
+            await upstream.drain()
+            if trap is not None and trap.then == "pass and cut":
+                # Long enough for the server to have done it: it answers nobody, so there is nothing to wait for.
+                await asyncio.sleep(0.3)
+                return
+
+
+async def _back(answers: asyncio.StreamReader, writer: asyncio.StreamWriter, answering: _Answering) -> None:
+    while data := await answers.read(2**16):
+        if answering.late:
+            answering.late = False
+            await asyncio.sleep(LATE)
+        if not answering.never:
+            writer.write(data)
+            await writer.drain()
