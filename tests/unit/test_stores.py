@@ -114,6 +114,21 @@ async def test_a_newer_schema_is_refused_and_left_alone(tmp_path: Path) -> None:
     connection.close()
 
 
+async def test_the_newest_event_cannot_be_deleted_so_no_position_is_given_twice(tmp_path: Path) -> None:
+    path = tmp_path / "r.db"
+    async with Recollect(path) as rc:
+        for _ in range(3):
+            await rc.user("maya").conversations.create("chat")
+    with sqlite3.connect(path) as connection:
+        connection.execute("DELETE FROM events WHERE position < 3")
+        with pytest.raises(sqlite3.IntegrityError, match="newest event"):
+            connection.execute("DELETE FROM events")
+    connection.close()
+    async with Recollect(path) as rc:
+        await rc.user("maya").conversations.create("chat")
+        assert [event.position for event in await rc.events.read()] == [3, 4]
+
+
 async def test_a_plain_database_of_someone_else_is_not_harmed(tmp_path: Path) -> None:
     path = tmp_path / "own.db"
     with sqlite3.connect(path) as connection:

@@ -8,7 +8,6 @@ where that can be told, and otherwise when its time is up.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import secrets
 import time
@@ -17,7 +16,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from recollect.conversations.runtime import Runtime
-from recollect.errors import RecollectError, StoreError, TurnConflictError
+from recollect.errors import StoreError, TurnConflictError
 from recollect.stores import TurnBusy, TurnClaim, TurnStarted
 from recollect.types.conversations import MessageDraft
 from recollect.types.ids import new_id
@@ -149,12 +148,13 @@ class TurnClaims:
     ) -> TurnStarted | TurnBusy:
         runtime, now = self._runtime, time.time()
         wish = TurnClaim(new_id("turn"), owner, now, now + CLAIM_SECONDS, evict)
-        begin = runtime.store.conversations.begin_turn
-        asked = asyncio.ensure_future(begin(scope, id, wish, draft, tail_limit=tail_limit, now=runtime.clock()))
         try:
-            return await asyncio.shield(asked)
+            return await runtime.store.conversations.begin_turn(
+                scope, id, wish, draft, tail_limit=tail_limit, now=runtime.clock()
+            )
         except asyncio.CancelledError:
-            runtime.jobs.start(self._abandon(scope, id, owner, asked), f"give up a turn of {id}")
+            # The store may have made the claim all the same.
+            runtime.jobs.start(self._release(scope, id, owner), f"give up a turn of {id}")
             raise
 
     async def _is_gone(self, owner: str) -> bool:
@@ -169,7 +169,7 @@ class TurnClaims:
         claim.renewal = asyncio.get_running_loop().call_later(CLAIM_SECONDS / 3, self._renew, claim)
         until = time.time() + CLAIM_SECONDS
         extend = self._runtime.store.conversations.extend_turn
-        work = extend(claim.scope, claim.conversation_id, claim.turn_id, claim.owner, until)
+        work = extend(claim.scope, claim.conversation_id, claim.owner, until)
         self._runtime.jobs.start(work, f"renew the claim on {claim.conversation_id}")
 
     async def _end_soon(self, claim: Claim) -> None:
@@ -187,19 +187,12 @@ class TurnClaims:
             claim.renewal.cancel()
         if not claim.released:
             claim.released = True
-            await self._release(claim.scope, claim.conversation_id, claim.turn_id, claim.owner)
+            await self._release(claim.scope, claim.conversation_id, claim.owner)
         self._claims.pop(claim.owner, None)
 
-    async def _release(self, scope: Scope, id: str, turn_id: str, owner: str) -> None:
+    async def _release(self, scope: Scope, id: str, owner: str) -> None:
         """Tell the store. If it cannot hear it now, the claim runs out by itself."""
         try:
-            await self._runtime.store.conversations.end_turn(scope, id, turn_id, owner)
+            await self._runtime.store.conversations.end_turn(scope, id, owner)
         except StoreError:
-            log.warning("the end of turn %s could not be noted", turn_id, exc_info=True)
-
-    async def _abandon(self, scope: Scope, id: str, owner: str, asked: asyncio.Future[TurnStarted | TurnBusy]) -> None:
-        """A turn was cancelled while the store was claiming it."""
-        with contextlib.suppress(RecollectError):
-            answer = await asked
-            if isinstance(answer, TurnStarted):
-                await self._release(scope, id, answer.turn_id, owner)
+            log.warning("the end of a turn of %s could not be noted", id, exc_info=True)

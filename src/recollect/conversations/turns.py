@@ -212,14 +212,13 @@ def resolve_options(
     default_model: str | Model | None,
 ) -> ChatOptions:
     """What a caller passed to `run_turn`, as options for the loop; whatever is wrong with it is found here."""
-    if isinstance(given, ChatOptions):
-        options = given
-    else:
-        options = ChatOptions(**{"on_max_iterations": "answer", **_option_fields(given or {})})
     changes: dict[str, Any] = {}
+    if not isinstance(given, ChatOptions):
+        changes = {"on_max_iterations": "answer", **_option_fields(given or {})}
+        given = _NO_OPTIONS
     if model is not None:
         changes["model"] = model
-    elif not options.model and options.chat_fn is None and options.chat_stream_fn is None:
+    elif not (changes.get("model") or given.model or _has_function(given) or changes.keys() & _FUNCTIONS):
         if default_model is None:
             raise ConfigurationError(
                 "No model is set: pass run_turn(model=...), or Recollect(..., model=...) for all turns."
@@ -230,16 +229,24 @@ def resolve_options(
     if max_cycles is not None:
         changes["max_iterations"] = max_cycles
     if provider is not None:
-        changes["providers"] = [_named_provider(provider, options.providers)]
-    return replace(options, **changes) if changes else options
+        changes["providers"] = [_named_provider(provider, changes.get("providers", given.providers))]
+    return ChatOptions(**changes) if given is _NO_OPTIONS else replace(given, **changes)
+
+
+_NO_OPTIONS = ChatOptions()
+_OPTIONS = frozenset(field.name for field in fields(ChatOptions))
+_FUNCTIONS = frozenset(("chat_fn", "chat_stream_fn"))
+
+
+def _has_function(options: ChatOptions) -> bool:
+    return options.chat_fn is not None or options.chat_stream_fn is not None
 
 
 def _option_fields(given: Mapping[str, Any]) -> dict[str, Any]:
-    known = {field.name for field in fields(ChatOptions)}
     found = {}
     for name, value in given.items():
         name = {"system_prompt": "system", "systemPrompt": "system"}.get(name, name)
-        if name not in known:
+        if name not in _OPTIONS:
             raise InvalidArgumentError(
                 f"options has no {name!r}: it takes system_prompt and the fields of ChatOptions;"
                 " settings for the provider go into config={...}."

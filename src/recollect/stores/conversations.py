@@ -124,15 +124,15 @@ class SqlConversations:
             later = tuple([rows.message(row) for row in begun.later])
             return TurnStarted(begun.turn_id, begun.user_message, rows.history(begun.history), later)
         except BaseException:
-            await self.end_turn(scope, id, begun.turn_id, claim.owner)
+            await self.end_turn(scope, id, claim.owner)
             raise
 
-    async def end_turn(self, scope: Scope, id: str, turn_id: str, owner: str) -> None:
-        values = {"id": id, "turn_id": turn_id, "owner": owner}
+    async def end_turn(self, scope: Scope, id: str, owner: str) -> None:
+        values = {"id": id, "owner": owner}
         await self._engine.write(scope, partial(_only, "turn_release", values))
 
-    async def extend_turn(self, scope: Scope, id: str, turn_id: str, owner: str, until: float) -> None:
-        values = {"id": id, "turn_id": turn_id, "owner": owner, "until": int(until * 1_000_000)}
+    async def extend_turn(self, scope: Scope, id: str, owner: str, until: float) -> None:
+        values = {"id": id, "owner": owner, "until": int(until * 1_000_000)}
         await self._engine.write(scope, partial(_only, "turn_extend", values))
 
     async def save_summary(
@@ -246,7 +246,7 @@ def _append(
     head = yield from _locked(id)
     before = head.last_seq
     stored = yield from _appended(head, turns, encoded, now)
-    if release is not None and (head.running_turn, head.running_owner) == (turns[-1].turn_id, release):
+    if release is not None and head.running_owner == release:
         head.running_turn = head.running_owner = head.running_until = None
     if head.last_seq != before or release is not None:
         yield from _written(head, now)

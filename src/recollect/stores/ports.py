@@ -44,7 +44,10 @@ class Appended:
 
 @dataclass(frozen=True, slots=True)
 class TurnClaim:
-    """A wish to run a turn: who asks, when, and until when the claim holds unless extended (seconds since 1970)."""
+    """A wish to run a turn: when, and until when the claim holds unless extended (seconds since 1970).
+
+    `owner` names this one claim, and begins with the name of the store it was made on.
+    """
 
     turn_id: str
     owner: str
@@ -133,9 +136,9 @@ class ConversationLog(Protocol):
         self, scope: Scope, id: str, claim: TurnClaim, draft: MessageDraft | None, *, tail_limit: int, now: datetime
     ) -> TurnStarted | TurnBusy: ...
 
-    async def end_turn(self, scope: Scope, id: str, turn_id: str, owner: str) -> None: ...
+    async def end_turn(self, scope: Scope, id: str, owner: str) -> None: ...
 
-    async def extend_turn(self, scope: Scope, id: str, turn_id: str, owner: str, until: float) -> None: ...
+    async def extend_turn(self, scope: Scope, id: str, owner: str, until: float) -> None: ...
 
     async def save_summary(
         self, scope: Scope, id: str, summary: str, *, until_seq: int, turns: int, expected_seq: int, now: datetime

@@ -584,9 +584,9 @@ class StoreConformance:
         busy = await begin(MAYA, talk.id, _claim("you"), _draft("Me too"), tail_limit=5, now=utc_now())
         assert busy == TurnBusy(claim.turn_id, "me")
         assert len(await store.conversations.messages(MAYA, talk.id)) == 1
-        await store.conversations.end_turn(MAYA, talk.id, claim.turn_id, "somebody else")
+        await store.conversations.end_turn(MAYA, talk.id, "somebody else")
         assert await begin(MAYA, talk.id, _claim("you"), None, tail_limit=5, now=utc_now()) == busy
-        await store.conversations.end_turn(MAYA, talk.id, claim.turn_id, "me")
+        await store.conversations.end_turn(MAYA, talk.id, "me")
         again = await begin(MAYA, talk.id, _claim("you"), _draft("Now me"), tail_limit=1, now=utc_now())
         assert isinstance(again, TurnStarted)
         assert again.history == (user_message("Now me"),)
@@ -602,7 +602,7 @@ class StoreConformance:
         taken = await begin(MAYA, talk.id, over, None, tail_limit=5, now=utc_now())
         assert isinstance(taken, TurnStarted)
         later = replace(_claim("third"), now=time.time() + 60)
-        await store.conversations.extend_turn(MAYA, talk.id, taken.turn_id, "you", time.time() + 120)
+        await store.conversations.extend_turn(MAYA, talk.id, "you", time.time() + 120)
         assert isinstance(await begin(MAYA, talk.id, later, None, tail_limit=5, now=utc_now()), TurnBusy)
 
     async def test_the_last_message_of_a_turn_ends_it_in_the_same_step(self, store: Store) -> None:

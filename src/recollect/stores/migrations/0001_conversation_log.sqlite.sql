@@ -53,9 +53,8 @@ CREATE TABLE messages (
 CREATE UNIQUE INDEX messages_by_id ON messages (id);
 CREATE UNIQUE INDEX messages_by_key ON messages (conversation_id, idempotency_key) WHERE idempotency_key IS NOT NULL;
 
--- AUTOINCREMENT: a position is never given twice, also after the newest events were erased, so no cursor skips one.
 CREATE TABLE events (
-    position INTEGER PRIMARY KEY AUTOINCREMENT,
+    position INTEGER PRIMARY KEY,
     tenant_id TEXT NOT NULL,
     app_id TEXT NOT NULL,
     user_id TEXT NOT NULL,
@@ -64,3 +63,12 @@ CREATE TABLE events (
     data TEXT NOT NULL,
     created_at INTEGER NOT NULL
 );
+
+-- A position must not be given twice, or a cursor would skip what gets it the second time. The next one is that after the
+-- newest event, so this one stays: whoever erases events writes one about it first. (AUTOINCREMENT would do as well, for
+-- one more page in every commit.)
+CREATE TRIGGER events_keep_the_newest BEFORE DELETE ON events
+WHEN OLD.position = (SELECT MAX(position) FROM events)
+BEGIN
+    SELECT RAISE(ABORT, 'the newest event marks the end of the feed and cannot be deleted');
+END;

@@ -70,11 +70,9 @@ RETURNING
 -- name: turn_release!
 UPDATE conversations
 SET running_turn = NULL, running_owner = NULL, running_until = NULL
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id
-    AND running_turn = :turn_id AND running_owner = :owner;
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id AND running_owner = :owner;
 
 -- name: turn_extend!
 UPDATE conversations
 SET running_until = :until
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id
-    AND running_turn = :turn_id AND running_owner = :owner;
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id AND running_owner = :owner;

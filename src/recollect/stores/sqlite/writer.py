@@ -80,12 +80,18 @@ class Writer:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         gathered = self._gathering.get(loop)
+        # Handed over once the tasks that are ready have had their say: they form one group, and the writer does not
+        # compete with them for the interpreter.
+        others = _ready(loop)
         if gathered is None:
-            # Handed over once the tasks that are ready have had their say: they form one group, and the writer does
-            # not compete with them for the interpreter.
             gathered = self._gathering[loop] = []
-            loop.call_soon(self._hand_over, loop)
+            if others:
+                loop.call_soon(self._hand_over, loop)
+        else:
+            others -= 1  # the call of our own
         gathered.append(_Job(make, values, future, loop))
+        if not others:
+            self._hand_over(loop)
         return future
 
     def close(self) -> None:
@@ -211,6 +217,12 @@ class Writer:
 
     def _closed_error(self) -> StoreClosedError:
         return StoreClosedError(f"{self._options.path} has been closed.")
+
+
+def _ready(loop: asyncio.AbstractEventLoop) -> int:
+    """How many callbacks wait for the next pass; loops other than asyncio's own do not tell, so one at least."""
+    waiting = getattr(loop, "_ready", None)
+    return len(waiting) if waiting is not None else 1
 
 
 def _settle(jobs: list[_Job]) -> None:
