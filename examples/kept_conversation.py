@@ -39,18 +39,19 @@ async def main(path: str) -> None:
     model = choose_model()
     if isinstance(model, FunctionModel):
         model = FunctionModel(stand_in, model="stand-in")
-    async with Recollect(path, model=model) as rc:
+    # The stand-in cannot summarise; without a model, Recollect picks the sentences that say most.
+    async with Recollect(path, model=model if isinstance(model, str) else None) as rc:
         maya = rc.user("maya")
         talk = await conversation_of(maya)
         print(f"[{talk.id} in {path}: {talk.last_seq} messages so far]")
         for question in QUESTIONS:
             print(f"> {question}")
-            async for item in maya.conversations.stream_turn(talk.id, user_text=question, tools=[weather]):
+            async for item in maya.conversations.stream_turn(talk.id, model, question, tools=[weather]):
                 if isinstance(item, TextDelta):
                     print(item.text, end="", flush=True)
             print()
         summary = await maya.conversations.refresh_rolling_summary(talk.id)
-        print(f"[in short: {summary.rolling_summary}]")
+        print(f"[in short:]\n{summary.rolling_summary}")
 
 
 if __name__ == "__main__":

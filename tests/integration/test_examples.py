@@ -59,6 +59,7 @@ async def test_the_kept_conversation_goes_on_in_the_next_run(tmp_path: Path) -> 
     assert code == 0, first
     assert "0 messages so far" in first
     assert "No, it is 18 degrees and clear in Lisbon." in first
+    assert "[in short:]\nuser: I'm Maya, and I fly to Lisbon tomorrow." in first
     code, second = await run("kept_conversation.py", path)
     assert code == 0, second
     assert "6 messages so far" in second
