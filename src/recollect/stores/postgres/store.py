@@ -5,8 +5,7 @@ from __future__ import annotations
 from urllib.parse import urlsplit
 
 from recollect.errors import MissingExtraError
-from recollect.stores.conversations import SqlConversations
-from recollect.stores.events import SqlEvents
+from recollect.stores.store import SqlStore
 
 try:
     from recollect.stores.postgres.engine import PostgresEngine, PostgresOptions
@@ -14,7 +13,7 @@ except ModuleNotFoundError as error:
     raise MissingExtraError("asyncpg", "postgres", "The PostgreSQL store") from error
 
 
-class PostgresStore:
+class PostgresStore(SqlStore):
     """The store in a PostgreSQL database.
 
     >>> PostgresStore("postgresql://app:secret@db/prod").url
@@ -29,22 +28,9 @@ class PostgresStore:
         pool_size: int = 10,
         statement_cache_size: int = 100,
     ) -> None:
-        self.url = _without_password(dsn)
-        self._engine = PostgresEngine(
-            PostgresOptions(dsn, self.url, schema, pool_size, statement_cache_size=statement_cache_size)
-        )
-        self.owner = self._engine.owner
-        self.conversations = SqlConversations(self._engine)
-        self.events = SqlEvents(self._engine, sequenced=True)
-
-    async def open(self) -> None:
-        await self._engine.open()
-
-    async def close(self) -> None:
-        await self._engine.close()
-
-    async def is_alive(self, owner: str) -> bool | None:
-        return await self._engine.is_alive(owner)
+        url = _without_password(dsn)
+        options = PostgresOptions(dsn, url, schema, pool_size, statement_cache_size=statement_cache_size)
+        super().__init__(url, PostgresEngine(options), sequenced=True)
 
 
 def _without_password(dsn: str) -> str:

@@ -1,0 +1,27 @@
+"""A store is an engine with the ports on it."""
+
+from __future__ import annotations
+
+from recollect.stores.conversations import SqlConversations
+from recollect.stores.engine import Engine
+from recollect.stores.events import SqlEvents
+
+
+class SqlStore:
+    """`Store` on an engine."""
+
+    def __init__(self, url: str, engine: Engine, *, sequenced: bool) -> None:
+        self._engine = engine
+        self.url = url
+        self.owner = engine.owner
+        self.conversations = SqlConversations(engine)
+        self.events = SqlEvents(engine, sequenced=sequenced)
+
+    async def open(self) -> None:
+        await self._engine.open()
+
+    async def close(self) -> None:
+        await self._engine.close()
+
+    async def is_alive(self, owner: str) -> bool | None:
+        return await self._engine.is_alive(owner)
