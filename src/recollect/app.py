@@ -73,8 +73,8 @@ class Recollect:
 
     async def close(self) -> None:
         """Finish what runs in the background, and close the store."""
-        await self._claims.close()
         await self._runtime.jobs.close()
+        await self._claims.close()
         await self._runtime.store.close()
 
     async def __aenter__(self) -> Self:

@@ -21,11 +21,12 @@ class Jobs:
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
 
-    def start(self, work: Coroutine[Any, Any, Any], name: str) -> None:
+    def start(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
         """Let it run."""
         task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._done)
+        return task
 
     async def drain(self) -> None:
         """Wait until nothing is left to do: for tests and scripts."""

@@ -9,6 +9,7 @@ import asyncio
 import inspect
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from concurrent.futures import CancelledError
 from typing import Any
 
 from recollect.errors import ConfigurationError, StoreClosedError
@@ -47,6 +48,8 @@ class _Portal:
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
+        except CancelledError:
+            raise StoreClosedError("Recollect was closed during the call.") from None
         except BaseException:
             future.cancel()
             raise
@@ -68,6 +71,7 @@ class _Portal:
         """End the thread; once is enough."""
         if self._loop.is_closed():
             return
+        self.call(_cancelled_others())  # or threads that still wait for something would wait for ever
         self.call(self._loop.shutdown_asyncgens())
         self.call(self._loop.shutdown_default_executor())
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -82,6 +86,13 @@ class _Portal:
             self._loop.create_task(_closed(items))
         else:
             self.call(_closed(items))
+
+
+async def _cancelled_others() -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
 
 
 async def _closed(items: AsyncIterator[Any]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import secrets
 import time
 from collections.abc import AsyncIterator
@@ -30,9 +31,19 @@ SEPARATOR = "#"
 """Between the name of an opened store and that of the claim."""
 
 _openings: set[str] = set()
-"""The owners of this process, those of closed stores too."""
+"""The stores that this process has open and claims turns on."""
 _held: set[str] = set()
-"""The claims of this process: one by an owner of ours that is not in here is nobody's."""
+"""The claims of this process: one on a store of ours that is not in here is nobody's."""
+
+
+def _forget() -> None:
+    """A forked process holds nothing, and cannot tell what its parent holds."""
+    _openings.clear()
+    _held.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
 
 
 @dataclass(slots=True)
@@ -70,12 +81,12 @@ class TurnClaims:
         self._runtime = runtime
         self._lines: dict[tuple[asyncio.AbstractEventLoop, Scope, str], _Line] = {}
         self._claims: dict[str, Claim] = {}
-        _openings.add(runtime.store.owner)
 
     async def close(self) -> None:
-        """Give up what is still claimed: the store is about to close, and these turns can store nothing more."""
+        """Give up what is still claimed: the store is about to close."""
         for claim in list(self._claims.values()):
             await self._end(claim)
+        _openings.discard(self._runtime.store.owner)
 
     @asynccontextmanager
     async def claimed(
@@ -101,7 +112,7 @@ class TurnClaims:
                 try:
                     yield claim
                 finally:
-                    await self._end_soon(claim)
+                    await self._end(claim)
             finally:
                 line.lock.release()
         finally:
@@ -123,6 +134,7 @@ class TurnClaims:
         owner = f"{self._runtime.store.owner}{SEPARATOR}{secrets.token_hex(8)}"
         evict: str | None = None
         look = FIRST_LOOK
+        _openings.add(self._runtime.store.owner)
         _held.add(owner)
         try:
             while True:
@@ -152,9 +164,9 @@ class TurnClaims:
             return await runtime.store.conversations.begin_turn(
                 scope, id, wish, draft, tail_limit=tail_limit, now=runtime.clock()
             )
-        except asyncio.CancelledError:
-            # The store may have made the claim all the same.
-            runtime.jobs.start(self._release(scope, id, owner), f"give up a turn of {id}")
+        except (asyncio.CancelledError, StoreError) as error:
+            if isinstance(error, asyncio.CancelledError) or error.in_doubt:  # the store may have made the claim
+                runtime.jobs.start(self._release(scope, id, owner), f"give up a turn of {id}")
             raise
 
     async def _is_gone(self, owner: str) -> bool:
@@ -172,23 +184,19 @@ class TurnClaims:
         work = extend(claim.scope, claim.conversation_id, claim.owner, until)
         self._runtime.jobs.start(work, f"renew the claim on {claim.conversation_id}")
 
-    async def _end_soon(self, claim: Claim) -> None:
-        """End it; in the background if we are being cancelled: whoever cancels must not wait for the store."""
-        _held.discard(claim.owner)
-        task = asyncio.current_task()
-        if not claim.released and task is not None and task.cancelling():
-            self._runtime.jobs.start(self._end(claim), f"end a turn of {claim.conversation_id}")
-        else:
-            await self._end(claim)
-
     async def _end(self, claim: Claim) -> None:
+        """Give the claim up. Whoever is cancelled does not wait for the store, which is told all the same."""
         _held.discard(claim.owner)  # from here on the next turn may take it over
+        self._claims.pop(claim.owner, None)
         if claim.renewal is not None:
             claim.renewal.cancel()
         if not claim.released:
             claim.released = True
-            await self._release(claim.scope, claim.conversation_id, claim.owner)
-        self._claims.pop(claim.owner, None)
+            release = self._release(claim.scope, claim.conversation_id, claim.owner)
+            task = self._runtime.jobs.start(release, f"end a turn of {claim.conversation_id}")
+            current = asyncio.current_task()
+            if current is None or not current.cancelling():
+                await asyncio.shield(task)
 
     async def _release(self, scope: Scope, id: str, owner: str) -> None:
         """Tell the store. If it cannot hear it now, the claim runs out by itself."""

@@ -99,10 +99,10 @@ class Conversations:
             checks.one_of("status", status, STATUSES)
         return await self._log.listed(
             self._scope,
-            namespace=namespace,
+            namespace=checks.optional_text("namespace", namespace, checks.NAME_LENGTH),
             status=status,
             limit=None if limit is None else checks.count("limit", limit),
-            before=before.id if isinstance(before, Conversation) else before,
+            before=before.id if isinstance(before, Conversation) else checks.optional_text("before", before, 500),
         )
 
     async def close(self, id: str) -> Conversation:
@@ -332,6 +332,9 @@ class Conversations:
             raise InvalidArgumentError("there is nothing to answer: pass user_text, content or approvals.")
         if said is not None and approvals is not None:
             raise InvalidArgumentError("approvals go on with a turn: pass them without user_text and content.")
+        if approvals is not None and not isinstance(approvals, Mapping):
+            raise InvalidArgumentError(f"approvals is a mapping of call ids to decisions, not {approvals!r:.80}.")
+        checks.optional_text("trace_id", trace_id, checks.KEY_LENGTH)
         draft = None
         if said is not None:
             now = self._runtime.clock()

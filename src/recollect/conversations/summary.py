@@ -20,7 +20,11 @@ log = logging.getLogger("recollect.conversations")
 WINDOW = 200
 """How many messages are summarised at once."""
 
+WINDOW_LENGTH = 60_000
+"""And how many characters of them: some models take no more."""
+
 TOOL_RESULT_LENGTH = 500
+TEXT_LENGTH = 8_000
 
 SYSTEM = """\
 You keep the running summary of a conversation, for the assistant who takes part in it.
@@ -48,18 +52,17 @@ class Summaries:
             self._runtime.jobs.start(self._refresh_quietly(scope, id), f"summarise {id}")
 
     async def refresh(self, scope: Scope, id: str, model: str | Model | None = None) -> RollingSummary:
-        """Bring the summary forward to the newest message."""
+        """Bring the summary forward to what is the newest message now."""
         log_of = self._runtime.store.conversations
-        outcome = "unchanged"
+        outcome, target = "unchanged", None
         while True:
             conversation = await log_of.get(scope, id)
             if conversation is None:
                 raise NotFoundError("conversation", id)
+            target = conversation.last_seq if target is None else target
             until = conversation.rolling_summary_until_seq
-            window = await log_of.messages(scope, id, after=until, limit=WINDOW, internal=True, from_start=True)
-            reached_end = len(window) < WINDOW
-            messages = _settled(window) if reached_end else window
-            if not messages:
+            messages, reached_end = await self._window(scope, id, until)
+            if not messages or until >= target:
                 return RollingSummary(outcome, conversation.rolling_summary, until)
             summary = await self._summarise(conversation, messages, model)
             saved = await log_of.save_summary(
@@ -74,6 +77,18 @@ class Summaries:
             if saved is not None:
                 outcome = "refreshed"
             # Otherwise someone else was faster: go on from where they got to.
+
+    async def _window(self, scope: Scope, id: str, after: int) -> tuple[Sequence[StoredMessage], bool]:
+        """The next messages to summarise, and whether they are the last."""
+        found = await self._runtime.store.conversations.messages(
+            scope, id, after=after, limit=WINDOW, internal=True, from_start=True
+        )
+        size = 0
+        for count, message in enumerate(found):
+            size += len(_line(message))
+            if size > WINDOW_LENGTH and count:
+                return found[:count], False
+        return (_settled(found), True) if len(found) < WINDOW else (found, False)
 
     async def _refresh_quietly(self, scope: Scope, id: str) -> None:
         try:
@@ -103,7 +118,10 @@ def _settled(messages: Sequence[StoredMessage]) -> Sequence[StoredMessage]:
     """Without a turn at the end that is still in the middle of its tools."""
     if not messages or not (messages[-1].role == "tool" or messages[-1].tool_calls):
         return messages
-    return [message for message in messages if message.turn_id != messages[-1].turn_id]
+    count = len(messages)
+    while count and messages[count - 1].turn_id == messages[-1].turn_id:
+        count -= 1
+    return messages[:count]
 
 
 def _inside(text: str) -> str:
@@ -119,6 +137,6 @@ def _line(message: StoredMessage) -> str:
         elif isinstance(block, ToolResultBlock):
             parts.append(block.content[:TOOL_RESULT_LENGTH])
         elif block.text:
-            parts.append(block.text)
+            parts.append(block.text[:TEXT_LENGTH])
     text = " ".join(parts)
     return f"{message.role} ({message.created_at:%Y-%m-%d}): {text}" if text else ""

@@ -64,13 +64,13 @@ class Turns:
         began = time.monotonic()
         async with self._claimed(request) as claim:
             keeper = _Keeper(self._runtime, request, claim)
-            history = history_of(claim.started)
-            result = await run_loop_messages(
-                request.options, history, approvals=request.approvals, on_message=keeper.keep
-            )
-            outcome = keeper.outcome(result, began)
-        self._ended(request, keeper)
-        return outcome
+            try:
+                result = await run_loop_messages(
+                    request.options, history_of(claim.started), approvals=request.approvals, on_message=keeper.keep
+                )
+            finally:
+                self._ended(request, keeper)
+            return keeper.outcome(result, began)
 
     async def stream(self, request: TurnRequest) -> AsyncIterator[ReplyDelta | TurnOutcome]:
         """The same as deltas, and the outcome last."""
@@ -93,8 +93,8 @@ class Turns:
                     else:
                         yield item
             finally:
+                self._ended(request, keeper)
                 await items.aclose()  # type: ignore[attr-defined]
-        self._ended(request, keeper)
         yield outcome
 
     def _claimed(self, request: TurnRequest) -> Any:
@@ -213,6 +213,8 @@ def resolve_options(
 ) -> ChatOptions:
     """What a caller passed to `run_turn`, as options for the loop; whatever is wrong with it is found here."""
     changes: dict[str, Any] = {}
+    if not isinstance(given, ChatOptions | Mapping | None):
+        raise InvalidArgumentError(f"options is a ChatOptions or a mapping, not {given!r:.80}.")
     if not isinstance(given, ChatOptions):
         changes = {"on_max_iterations": "answer", **_option_fields(given or {})}
         given = _NO_OPTIONS
@@ -224,7 +226,10 @@ def resolve_options(
                 "No model is set: pass run_turn(model=...), or Recollect(..., model=...) for all turns."
             )
         changes["model"] = default_model
+    tools = changes.get("tools") if tools is None else tools
     if tools is not None:
+        if callable(tools) or isinstance(tools, str | Mapping):
+            raise InvalidArgumentError(f"tools is a list, not {tools!r:.80}: write tools=[...].")
         changes["tools"] = [_as_tool(entry, tool_handler) for entry in tools]
     if max_cycles is not None:
         changes["max_iterations"] = max_cycles
@@ -286,7 +291,7 @@ def _named_provider(provider: str, registry: Sequence[ProviderRegistration] | No
     """The registration of that name, for whatever model it is asked."""
     entries = builtin_providers() if registry is None else list(registry)
     for entry in reversed(entries):
-        if provider.lower() in (str(entry.variant).lower(), entry.display_name.lower()):
+        if str(provider).lower() in (str(entry.variant).lower(), entry.display_name.lower()):
             return replace(entry, detect=lambda _: True)
     known = ", ".join(dict.fromkeys(str(entry.variant) for entry in entries))
     raise ConfigurationError(f"No provider is called {provider!r}. Known: {known}.")

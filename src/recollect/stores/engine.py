@@ -6,13 +6,12 @@ not wait, so the same code runs inside SQLite's writer thread and inside Postgre
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Mapping
 from typing import Any, Protocol, TypeVar
 
 from recollect.types.scope import Scope
 
 T = TypeVar("T")
-Row = Sequence[Any]
 Operation = Generator[tuple[str, Mapping[str, Any]], list[Any], T]
 Make = Callable[[], Operation[T]]
 

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Collection
-from typing import Literal
+from typing import Any, Literal
 
-from recollect.errors import StoreBusyError, StoreUnavailableError
+from recollect.errors import (
+    InvalidArgumentError,
+    StoreBusyError,
+    StoreClosedError,
+    StoreFullError,
+    StoreUnavailableError,
+)
 from recollect.stores.ports import EventLog
 from recollect.types.conversations import Event
 
 log = logging.getLogger("recollect.stores")
 
 BATCH = 500
+RETRY_SECONDS = 1.0
 
 
 class EventFeed:
@@ -36,7 +44,7 @@ class EventFeed:
         user_id: str | None = None,
     ) -> list[Event]:
         """Up to `limit` events after a position, without waiting for more."""
-        wanted = _names(types)
+        wanted, after = _names(types), _position(after)
         found: list[Event] = []
         while len(found) < limit:
             events, after = await self._log.read(
@@ -71,8 +79,9 @@ class EventFeed:
         Without `after` it starts at the beginning, with "latest" at what happens from the first read on.
         """
         wanted = _names(types)
-        position = await self._log.latest() if after == "latest" else after or 0
+        position = await self._log.latest() if after == "latest" else _position(after or 0)
         changes = self._log.changes()
+        begun = False
         try:
             async for _ in changes:
                 events = None
@@ -81,15 +90,27 @@ class EventFeed:
                         events, reached = await self._log.read(
                             after=position, limit=BATCH, tenant_id=tenant_id, app_id=app_id, user_id=user_id
                         )
-                    except (StoreUnavailableError, StoreBusyError):
-                        log.warning("events cannot be read now; the next change is waited for", exc_info=True)
-                        break
+                    except (StoreUnavailableError, StoreBusyError, StoreFullError):
+                        log.warning("events cannot be read now; trying again", exc_info=True)
+                        await asyncio.sleep(RETRY_SECONDS)
+                        continue
+                    except StoreClosedError:
+                        if begun:
+                            return
+                        raise
+                    begun = True
                     for event in events:
                         if wanted is None or event.type in wanted:
                             yield event
                     position = reached
         finally:
             await changes.aclose()  # type: ignore[attr-defined]
+
+
+def _position(after: Any) -> int:
+    if isinstance(after, bool) or not isinstance(after, int):
+        raise InvalidArgumentError(f"after is the position of an event, not {after!r:.80}.")
+    return max(0, min(after, 2**62))
 
 
 def _names(types: Collection[str] | None) -> frozenset[str] | None:

@@ -50,7 +50,7 @@ def _sqlite(path: str, given: Mapping[str, str]) -> Store:
         given,
         {
             "synchronous": _one_of("normal", "full", "extra"),
-            "busy_timeout": float,
+            "busy_timeout": _seconds,
             "mode": _one_of("ro", "rwc"),
         },
     )
@@ -62,10 +62,11 @@ def _postgres(url: str) -> Store:
     from recollect.stores.postgres import PostgresStore
 
     parts = urlsplit(url)
-    try:
-        _ = parts.port
-    except ValueError as error:
-        raise ConfigurationError(f"The store's URL cannot be read: {error}.") from None
+    if "," not in parts.netloc:  # several hosts are for the driver to read
+        try:
+            _ = parts.port
+        except ValueError as error:
+            raise ConfigurationError(f"The store's URL cannot be read: {error}.") from None
     own: dict[str, Callable[[str], Any]] = {"schema": str, "pool_size": _at_least_one, "statement_cache_size": int}
     given = dict(parse_qsl(parts.query))
     settings = _settings("PostgreSQL", {name: value for name, value in given.items() if name in own}, own)
@@ -83,6 +84,12 @@ def _settings(kind: str, given: Mapping[str, str], known: Mapping[str, Callable[
         except ValueError as error:
             raise ConfigurationError(f"{name}={value} is not a setting for {kind}: {error}.") from None
     return settings
+
+
+def _seconds(value: str) -> float:
+    if not 0 <= float(value) < 1e6:
+        raise ValueError("it is a number of seconds")
+    return float(value)
 
 
 def _at_least_one(value: str) -> int:

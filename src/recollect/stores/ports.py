@@ -170,7 +170,7 @@ class EventLog(Protocol):
 
 
 class Store(Protocol):
-    """A place where everything is kept. `owner` names this opened store among all processes that use it.
+    """A place where everything is kept. `owner` names this opening of it among all processes that use it.
 
     `open` migrates the schema to this release's version, or raises `SchemaVersionError` for a newer one; it and `close`
     may be called twice. `is_alive` says whether an owner still runs: False only when that is certain, None when nobody
@@ -178,7 +178,9 @@ class Store(Protocol):
     """
 
     url: str
-    owner: str
+
+    @property
+    def owner(self) -> str: ...
 
     @property
     def conversations(self) -> ConversationLog: ...

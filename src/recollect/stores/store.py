@@ -13,9 +13,13 @@ class SqlStore:
     def __init__(self, url: str, engine: Engine, *, sequenced: bool) -> None:
         self._engine = engine
         self.url = url
-        self.owner = engine.owner
         self.conversations = SqlConversations(engine)
         self.events = SqlEvents(engine, sequenced=sequenced)
+
+    @property
+    def owner(self) -> str:
+        """The name of this opening."""
+        return self._engine.owner
 
     async def open(self) -> None:
         await self._engine.open()

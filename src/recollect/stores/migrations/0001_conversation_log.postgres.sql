@@ -54,7 +54,7 @@ CREATE UNIQUE INDEX messages_by_id ON messages (id);
 CREATE UNIQUE INDEX messages_by_key ON messages (conversation_id, idempotency_key) WHERE idempotency_key IS NOT NULL;
 
 -- An id is taken before its transaction commits, so a reader could pass over one that commits late. Positions are given
--- afterwards, to what is committed, by one reader at a time (`events_sequence`): they follow the order of commits.
+-- afterwards, to what is committed, by one reader at a time (`platform_events_sequence`): they follow the order of commits.
 CREATE TABLE events (
     id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     position BIGINT UNIQUE,

@@ -26,6 +26,8 @@ ATTEMPTS = 4
 ANNOUNCE_SECONDS = 0.02
 MISSED_SECONDS = 2.0
 """How long an owner's lock must be free before the owner counts as gone: a broken session is back before that."""
+UNDO_SECONDS = 2.0
+"""How long to wait for a server to take a change back: a connection that does not answer is closed."""
 POLL_SECONDS = 2.0
 """How often to look for changes whose announcement was lost."""
 
@@ -49,8 +51,7 @@ class PostgresEngine:
 
     def __init__(self, options: PostgresOptions) -> None:
         self._options = options
-        self._key = secrets.randbits(31)
-        self.owner = f"pg|{self._key}"
+        self.owner = ""
         self._statements: Mapping[str, Statement] = {}
         self._pool: asyncpg.Pool | None = None
         self._bell = Bell()
@@ -58,7 +59,7 @@ class PostgresEngine:
         self._announcing: asyncio.Task[None] | None = None
         self._news = False
         self._polling: asyncio.Task[None] | None = None
-        self._missed: dict[str, float] = {}
+        self._missed: dict[str, tuple[float, float]] = {}
         self._running = 0
         self._at_rest = asyncio.Event()
         self._at_rest.set()
@@ -72,6 +73,8 @@ class PostgresEngine:
 
     async def _open(self) -> None:
         options = self._options
+        key = secrets.randbits(31)
+        self.owner = f"pg|{key}"
         self._statements = statements("postgres")
         try:
             connection = await self._connect()
@@ -91,7 +94,7 @@ class PostgresEngine:
             raise store_error(error, options.place) from error
         self._loop = asyncio.get_running_loop()
         self._bell = Bell()
-        self._session = Session(self._connect_as_role, self._key, self._bell.ring)
+        self._session = Session(self._connect_as_role, key, self._bell.ring)
 
     async def close(self) -> None:
         async with self._changing:
@@ -155,7 +158,8 @@ class PostgresEngine:
             return True
         try:
             async with self._connection() as connection, connection.transaction():
-                question = f"SELECT pg_try_advisory_xact_lock(hashtext('{OWNER_LOCK}'), {int(key)})"
+                # Shared: others who look at the same moment must not be taken for the owner.
+                question = f"SELECT pg_try_advisory_xact_lock_shared(hashtext('{OWNER_LOCK}'), {int(key)})"
                 free: bool = await connection.fetchval(question)
         except FAILURES as error:
             raise store_error(error, self._options.place) from error
@@ -163,8 +167,11 @@ class PostgresEngine:
             self._missed.pop(owner, None)
             return True
         now = asyncio.get_running_loop().time()
-        since = self._missed.setdefault(owner, now)
-        return False if now - since > MISSED_SECONDS else None
+        first, last = self._missed.get(owner, (now, now))
+        if now - last > MISSED_SECONDS:
+            first = now  # nobody looked for a while: it may have been back meanwhile
+        self._missed[owner] = (first, now)
+        return False if now - first > MISSED_SECONDS else None
 
     async def _attempts(self, scope: Scope | None, make: Make[T], *, writes: bool) -> tuple[T, bool]:
         """Run an operation, again on another connection when the first broke before anything could be kept.
@@ -309,7 +316,8 @@ async def _undo(connection: Any) -> None:
     if connection.is_closed():
         return
     try:
-        await connection.execute("ROLLBACK")
+        async with asyncio.timeout(UNDO_SECONDS):
+            await connection.execute("ROLLBACK")
     except asyncio.CancelledError:
         connection.terminate()  # a connection in an unknown state must not be used again
         raise

@@ -35,8 +35,4 @@ class PostgresStore(SqlStore):
 
 def _without_password(dsn: str) -> str:
     parts = urlsplit(dsn)
-    host = parts.hostname or ""
-    if ":" in host:
-        host = f"[{host}]"
-    port = f":{parts.port}" if parts.port else ""
-    return f"postgresql://{host}{port}{parts.path}"
+    return f"postgresql://{parts.netloc.rpartition('@')[2]}{parts.path}"

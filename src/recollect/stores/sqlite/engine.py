@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 import threading
 from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
-from recollect.errors import ConfigurationError, StoreClosedError, StoreReadOnlyError
+from recollect.errors import ConfigurationError, StoreClosedError, StoreError, StoreReadOnlyError
 from recollect.stores.catalogue import Statement, statements
 from recollect.stores.engine import Make, T, bound
 from recollect.stores.sqlite import owners
@@ -24,7 +25,8 @@ class SqliteEngine:
     """Runs operations on a SQLite file, or in memory."""
 
     def __init__(self, options: SqliteOptions) -> None:
-        self.owner = owners.new_owner()
+        self.owner = ""
+        self._pid = 0
         self._options = options
         self._statements: Mapping[str, Statement] = {}
         self._changing = asyncio.Lock()
@@ -43,6 +45,8 @@ class SqliteEngine:
                 raise ConfigurationError(
                     f"Recollect needs SQLite 3.35 or later; this Python has {sqlite3.sqlite_version}."
                 )
+            # Here, not when it was made: a process that was forked in between is another owner.
+            self.owner, self._pid = owners.new_owner(), os.getpid()
             self._statements = statements("sqlite")
             connection = await asyncio.to_thread(self._prepare)
             self._bell = Bell()
@@ -64,9 +68,7 @@ class SqliteEngine:
             await asyncio.shield(asyncio.to_thread(self._end, readers, writer, self._watcher))
 
     async def read(self, scope: Scope | None, make: Make[T]) -> T:
-        readers = self._readers
-        if readers is None:
-            raise self._closed()
+        readers = self._opened()
         if self._options.in_memory:  # only the writer's connection sees it
             return await self.write(scope, make)
         try:
@@ -76,15 +78,13 @@ class SqliteEngine:
         return await work
 
     async def write(self, scope: Scope | None, make: Make[T]) -> T:
-        if self._readers is None:
-            raise self._closed()
+        self._opened()
         if self._writer is None:
             raise StoreReadOnlyError(f"{self._options.path} was opened with mode=ro: open it without to write.")
         return await self._writer.submit(make, bound(scope))
 
     async def changes(self) -> AsyncIterator[None]:
-        if self._readers is None:
-            raise self._closed()
+        self._opened()
         rings = self._bell.rings()
         try:
             async for ring in rings:
@@ -139,6 +139,14 @@ class SqliteEngine:
             connection.close()
         self._connections.clear()
         self._local = threading.local()
+
+    def _opened(self) -> ThreadPoolExecutor:
+        """The readers, if this process may use them: threads do not come along when a process is forked."""
+        if self._readers is None:
+            raise self._closed()
+        if self._pid != os.getpid():
+            raise StoreError(f"{self._options.path} was opened before this process was forked: open it again here.")
+        return self._readers
 
     def _closed(self) -> StoreClosedError:
         return StoreClosedError(

@@ -11,14 +11,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import queue
 import sqlite3
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from recollect.errors import StoreClosedError, StoreError
+from recollect.errors import StoreClosedError
 from recollect.stores.catalogue import Statement
 from recollect.stores.engine import Make, T
 from recollect.stores.sqlite.connection import SqliteOptions, run
@@ -63,7 +62,6 @@ class Writer:
         self._options = options
         self._statements = statements
         self._told = told
-        self._pid = os.getpid()
         self._jobs: queue.SimpleQueue[list[_Job] | None] = queue.SimpleQueue()
         self._gathering: dict[asyncio.AbstractEventLoop, list[_Job]] = {}
         self._lock = threading.Lock()
@@ -73,23 +71,22 @@ class Writer:
 
     def submit(self, make: Make[T], values: dict[str, Any]) -> asyncio.Future[T]:
         """Queue an operation; the future is done once it is committed. Cancelled before its turn, it is not run."""
-        if self._closed:
-            raise self._closed_error()
-        if self._pid != os.getpid():
-            raise StoreError(f"{self._options.path} was opened before this process was forked: open it again here.")
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
-        gathered = self._gathering.get(loop)
         # Handed over once the tasks that are ready have had their say: they form one group, and the writer does not
         # compete with them for the interpreter.
         others = _ready(loop)
-        if gathered is None:
-            gathered = self._gathering[loop] = []
-            if others:
-                loop.call_soon(self._hand_over, loop)
-        else:
-            others -= 1  # the call of our own
-        gathered.append(_Job(make, values, future, loop))
+        with self._lock:
+            if self._closed:
+                raise self._closed_error()
+            gathered = self._gathering.get(loop)
+            if gathered is None:
+                gathered = self._gathering[loop] = []
+                if others:
+                    loop.call_soon(self._hand_over, loop)
+            else:
+                others -= 1  # the call of our own
+            gathered.append(_Job(make, values, future, loop))
         if not others:
             self._hand_over(loop)
         return future
