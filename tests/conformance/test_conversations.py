@@ -23,6 +23,13 @@ from recollect import (
 from recollect.app import User
 
 
+def nested(depth: int) -> dict[str, Any]:
+    value: dict[str, Any] = {}
+    for _ in range(depth):
+        value = {"in": value}
+    return value
+
+
 @pytest.fixture
 def maya(rc: Recollect) -> User:
     return rc.user("maya")
@@ -277,6 +284,9 @@ async def test_what_cannot_be_stored_is_refused_with_the_reason(
         ({"content": [{"type": "image"}]}, "url or data"),
         ({"content": [{"type": "image", "data": b"x"}]}, "data is a text"),
         ({"content": "x", "created_at": "0001-01-01T00:00:00+05:00"}, "created_at"),
+        ({"content": [{"type": "tool_use", "id": "i", "name": "n", "arguments": nested(200)}]}, "nested"),
+        ({"content": [{"type": "tool_use", "id": "i", "name": "n", "arguments": nested(20_000)}]}, "nested"),
+        ({"content": [{"type": "tool_use", "id": "i", "name": "n", "arguments": {"x": "y" * 20_000_001}}]}, "limit"),
         ({"content": "x", "visibility": "everyone"}, "visibility is"),
         ({"content": "x", "created_at": "2024-01-01T00:00:00"}, "timezone"),
         ({"content": "x", "created_at": "yesterday"}, "created_at"),
@@ -299,6 +309,13 @@ async def test_a_message_that_cannot_be_stored_is_refused_with_the_reason(
         (lambda talks, talk: talks.messages(talk, limit=-1), "limit is a whole number"),
         (lambda talks, talk: talks.messages(talk, limit="ten"), "limit is a whole number"),
         (lambda talks, talk: talks.list(status="ajar"), "status is"),
+        (lambda talks, talk: talks.list(namespace=5), "namespace is a text"),
+        (lambda talks, talk: talks.list(before=5), "before is a text"),
+        (lambda talks, talk: talks.list(namespace="\ud800"), "cannot be stored"),
+        (lambda talks, talk: talks.run_turn(talk, "m", "x", options="y"), "options is a ChatOptions or a mapping"),
+        (lambda talks, talk: talks.run_turn(talk, "m", "x", tools=print), "tools is a list"),
+        (lambda talks, talk: talks.run_turn(talk, "m", approvals=5), "approvals is a mapping"),
+        (lambda talks, talk: talks.run_turn(talk, "m", approvals={}, trace_id="t\x00"), "trace_id"),
         (lambda talks, talk: talks.close_stale("1h"), "older_than"),
         (lambda talks, talk: talks.close_stale(float("inf")), "older_than"),
         (lambda talks, talk: talks.close_stale(-1), "older_than"),
@@ -325,6 +342,15 @@ async def test_an_id_that_nothing_can_have_is_not_found(maya: User, id: Any) -> 
         await maya.conversations.messages(id)
     with pytest.raises(NotFoundError):
         await maya.conversations.append_user_message(id, "x")
+
+
+async def test_what_is_returned_is_what_will_be_read(maya: User) -> None:
+    talk = await maya.conversations.create("chat")
+    block = {"type": "tool_use", "id": "i", "name": "n", "arguments": {"x": (1, 2), 3: 4}}
+    returned = await maya.conversations.append_assistant_turn(talk.id, [block])
+    [read] = await maya.conversations.messages(talk.id)
+    assert returned == read
+    assert read.tool_calls[0].input == {"x": [1, 2], "3": 4}
 
 
 async def test_numbers_larger_than_any_database_knows_are_just_large(maya: User) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from recollect import ChatError, ChatRequest, ProviderOverloadedError, Recollect, message_text
+from recollect import ChatError, ChatRequest, ProviderOverloadedError, Recollect, StreamStop, message_text
 from recollect.app import User
 from recollect.conversations import summary as summaries
 from recollect.testing import FunctionModel, ScriptedModel, calls, raises, says
@@ -132,6 +132,73 @@ async def test_a_model_that_fails_keeps_the_old_summary(maya: User) -> None:
     stored = await talks.get(id)
     assert stored is not None
     assert (stored.rolling_summary, stored.rolling_summary_until_seq) == ("Old.", 2)
+
+
+async def test_a_refresh_ends_although_the_conversation_goes_on(maya: User) -> None:
+    talks = maya.conversations
+    id = await _talk(maya, 1)
+    asked = 0
+
+    async def summarise(request: ChatRequest) -> str:
+        nonlocal asked
+        asked += 1
+        await talks.append_turn(id, "More", {"content": "ok"})
+        return "So far."
+
+    result = await talks.refresh_rolling_summary(id, model=FunctionModel(summarise))
+    assert (asked, result.rolling_summary_until_seq) == (1, 2)
+
+
+async def test_no_request_for_a_summary_is_larger_than_models_take(maya: User) -> None:
+    talks = maya.conversations
+    talk = await talks.create("chat")
+    for n in range(30):
+        await talks.append_turn(talk.id, f"{n} " + "x" * 50_000, {"content": "y" * 5_000})
+    sizes: list[int] = []
+
+    async def summarise(request: ChatRequest) -> str:
+        sizes.append(len(message_text(request.messages[0])))
+        return "Long."
+
+    result = await talks.refresh_rolling_summary(talk.id, model=FunctionModel(summarise))
+    assert result.rolling_summary_until_seq == 60
+    assert max(sizes) < 100_000
+    assert len(sizes) > 2
+
+
+async def test_a_turn_run_again_later_leaves_what_it_said_first_in_the_summary(maya: User) -> None:
+    talks = maya.conversations
+    talk = await talks.create("chat")
+    first = ScriptedModel([says("Noted.")])
+    await talks.run_turn(talk.id, first, "My passport is in Lisbon.", idempotency_key="k")
+    await talks.append_turn(talk.id, "Something else", {"content": "ok"})
+    again = ScriptedModel([calls("look"), raises(ProviderOverloadedError("busy"))])
+
+    def look() -> str:
+        return "seen"
+
+    with pytest.raises(ProviderOverloadedError):
+        await talks.run_turn(talk.id, again, "My passport is in Lisbon.", idempotency_key="k", tools=[look])
+    model = ScriptedModel([says("ok")])
+    result = await talks.refresh_rolling_summary(talk.id, model=model)
+    assert "Lisbon" in message_text(model.requests[0].messages[0])
+    assert result.rolling_summary_until_seq == 4
+
+
+async def test_whoever_stops_reading_at_the_end_of_the_reply_gets_a_summary_too(url: str) -> None:
+    async with Recollect(url, summary_every=2) as rc:
+        talks = rc.user("maya").conversations
+        talk = await talks.create("chat")
+        for n in range(2):
+            stream = talks.stream_turn(talk.id, ScriptedModel([says("Fine.")]), f"I like number {n}")
+            async for item in stream:
+                if isinstance(item, StreamStop):
+                    break
+            await stream.aclose()  # type: ignore[attr-defined]
+        await rc.jobs.drain()
+        current = await talks.get(talk.id)
+        assert current is not None
+        assert current.rolling_summary_until_seq == 4
 
 
 async def test_text_that_no_database_holds_is_summarised_without_it(maya: User) -> None:

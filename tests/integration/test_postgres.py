@@ -117,6 +117,29 @@ async def test_a_session_that_breaks_for_a_moment_does_not_cost_the_turn(
         assert texts == ["1", "first", "2", "second"]
 
 
+async def test_an_owner_that_is_gone_is_seen_by_everyone_who_looks_at_once(postgres_url: str) -> None:
+    async with Recollect(postgres_url) as rc:
+        loop = asyncio.get_running_loop()
+        until = loop.time() + engines.MISSED_SECONDS + 1
+
+        async def look() -> set[bool | None]:
+            seen = set()
+            while loop.time() < until:
+                seen.add(await rc.store.is_alive("pg|123456789"))
+                await asyncio.sleep(0.01)
+            return seen
+
+        for seen in await asyncio.gather(*(look() for _ in range(8))):
+            assert seen == {None, False}
+
+
+async def test_an_owner_that_was_away_long_ago_has_its_time_again(postgres_url: str) -> None:
+    async with Recollect(postgres_url) as rc:
+        assert await rc.store.is_alive("pg|123456789") is None
+        await asyncio.sleep(engines.MISSED_SECONDS + 0.5)
+        assert await rc.store.is_alive("pg|123456789") is None
+
+
 async def test_a_session_refused_for_a_while_comes_back(
     postgres_server: PostgresServer, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import re
 import sqlite3
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -25,7 +27,7 @@ from recollect import (
 from recollect.stores import open_store
 from recollect.stores.catalogue import migrations, statements
 from recollect.stores.postgres.quoting import identifier, literal
-from recollect.testing import ScriptedModel, calls, says
+from recollect.testing import FunctionModel, ScriptedModel, calls, says
 
 
 @pytest.mark.parametrize(
@@ -44,6 +46,7 @@ from recollect.testing import ScriptedModel, calls, says
             "postgresql://db.example:5433/prod",
         ),
         ("postgres://db/prod", "postgresql://db/prod"),
+        ("postgresql://u:p@h1:5432,h2:5433/db", "postgresql://h1:5432,h2:5433/db"),
     ],
 )
 def test_a_url_names_a_store_and_never_shows_a_password(url: Any, shown: str) -> None:
@@ -58,6 +61,8 @@ def test_a_url_names_a_store_and_never_shows_a_password(url: Any, shown: str) ->
         ("sqlite:///r.db?colour=red", "no setting 'colour'"),
         ("sqlite:///r.db?synchronous=off", "use normal or full"),
         ("sqlite:///r.db?busy_timeout=long", "busy_timeout=long"),
+        ("sqlite:///r.db?busy_timeout=nan", "number of seconds"),
+        ("sqlite:///r.db?busy_timeout=-1", "number of seconds"),
         ("postgresql://db/prod?pool_size=many", "pool_size=many"),
         ("postgresql://db/prod?pool_size=0", "at least 1"),
         ("postgresql://db:port/prod", "cannot be read"),
@@ -252,14 +257,108 @@ async def test_a_cancelled_close_ends_its_threads_all_the_same(tmp_path: Path) -
         pytest.fail("the writer is still there")
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-async def test_a_forked_child_is_told_to_open_its_own(tmp_path: Path) -> None:
-    rc = await Recollect(tmp_path / "r.db").open()
-    writer = rc.store._engine._writer  # type: ignore[attr-defined]
-    writer._pid = -1  # as a child would find it
-    with pytest.raises(StoreError, match="forked"):
-        await rc.user("maya").conversations.create("chat")
-    await rc.close()
+FORKING = """
+import asyncio, os, sys
+from recollect import Recollect
+from recollect.testing import FunctionModel, ScriptedModel, says
+
+path, how = sys.argv[1:]
+shared = Recollect(path)
+
+
+async def turns(rc, name, id=None):
+    async def slow(request):
+        print(name, "asks", flush=True)
+        await asyncio.sleep(0.5)
+        print(name, "answers", flush=True)
+        return name
+
+    async with rc:
+        talks = rc.user("maya").conversations
+        id = id or (await talks.list())[0].id
+        await talks.run_turn(id, FunctionModel(slow), name)
+
+
+async def prepare(rc):
+    await rc.open()
+    talks = rc.user("maya").conversations
+    talk = await talks.create("chat")
+    await talks.run_turn(talk.id, ScriptedModel([says("ok")]), "first")
+
+
+async def refused(rc):
+    talks = rc.user("maya").conversations
+    for work in (talks.list(), talks.create("x"), anext(rc.events.subscribe())):
+        try:
+            await asyncio.wait_for(work, 3)
+        except Exception as error:
+            print(type(error).__name__, "forked" in str(error), flush=True)
+
+
+runner = asyncio.Runner()
+opened = Recollect(path)
+runner.run(prepare(opened))
+if how == "open":
+    if not os.fork():
+        asyncio.run(refused(opened))
+        os._exit(0)
+    os.wait()
+runner.run(opened.close())
+runner.close()
+if how == "made":  # before the fork, and opened after it
+    children = []
+    for name in ("one", "two"):
+        pid = os.fork()
+        if not pid:
+            asyncio.run(turns(shared, name))
+            os._exit(0)
+        children.append(pid)
+    for pid in children:
+        os.waitpid(pid, 0)
+"""
+
+
+def forking(tmp_path: Path, how: str) -> list[str]:
+    command = [sys.executable, "-W", "ignore", "-c", FORKING, str(tmp_path / "r.db"), how]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_a_store_opened_before_a_fork_is_refused_in_the_child(tmp_path: Path) -> None:
+    assert forking(tmp_path, "open") == ["StoreError True"] * 3
+
+
+def test_a_store_made_before_a_fork_and_opened_after_it_takes_turns(tmp_path: Path) -> None:
+    lines = forking(tmp_path, "made")
+    assert sorted(lines) == ["one answers", "one asks", "two answers", "two asks"]
+    assert lines[0].split()[0] == lines[1].split()[0], "two turns at once"
+
+
+def test_a_thread_in_a_call_is_let_go_when_the_synchronous_face_closes(tmp_path: Path) -> None:
+    reached, errors = threading.Event(), []
+
+    async def hang(request: Any) -> str:
+        reached.set()
+        await asyncio.sleep(60)
+        return "never"
+
+    with Recollect(tmp_path / "r.db") as rc:
+        talks = rc.user("maya").conversations
+        talk = talks.create("chat")
+
+        def turn() -> None:
+            try:
+                talks.run_turn(talk.id, FunctionModel(hang), "Hi")
+            except StoreClosedError as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=turn, daemon=True)
+        thread.start()
+        assert reached.wait(10)
+    thread.join(10)
+    assert not thread.is_alive()
+    assert len(errors) == 1
 
 
 async def test_a_subscriber_of_another_loop_hears_after_the_first_loop_is_gone(tmp_path: Path) -> None:

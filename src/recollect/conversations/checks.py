@@ -8,7 +8,8 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from recollect.errors import InvalidArgumentError, NotFoundError
-from recollect.types.blocks import Content, ContentBlock, as_blocks
+from recollect.stores.rows import check_depth, to_json
+from recollect.types.blocks import Content, ContentBlock, TextBlock, as_blocks, stored_blocks
 from recollect.types.conversations import VISIBILITIES
 from recollect.types.jsontext import is_storable
 from recollect.types.replies import ChatUsage
@@ -93,10 +94,21 @@ def content(value: Content) -> tuple[ContentBlock, ...]:
     blocks = _named("content", as_blocks, value)
     if not blocks:
         raise InvalidArgumentError("content is empty: a message has at least one block.")
-    size = sum(len(getattr(block, name, None) or "") for block in blocks for name in ("text", "data", "content"))
+    if len(blocks) == 1 and isinstance(blocks[0], TextBlock) and blocks[0].meta is None:
+        size = len(blocks[0].text)
+    else:
+        # As it will be read back: keys become texts and tuples lists, and what is not JSON is refused.
+        text = _named("content", _encoded, blocks)
+        size, blocks = len(text), stored_blocks(json.loads(text))
     if size > CONTENT_LENGTH:
         raise InvalidArgumentError(f"content has {size} characters; {CONTENT_LENGTH} is the limit.")
     return blocks
+
+
+def _encoded(blocks: tuple[ContentBlock, ...]) -> str:
+    plain = [dict(block) for block in blocks]
+    check_depth(plain)
+    return to_json(plain)
 
 
 def usage(value: ChatUsage | Mapping[str, Any] | None, provider: str | None, model: str | None) -> ChatUsage | None:
@@ -151,7 +163,7 @@ def known_id(kind: str, value: Any) -> str:
 def _named(what: str, make: Callable[[Any], T], value: Any) -> T:
     try:
         return make(value)
-    except (TypeError, ValueError, OverflowError) as error:
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise InvalidArgumentError(f"{what}: {error}.") from error
 
 

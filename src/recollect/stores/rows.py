@@ -27,6 +27,22 @@ _encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_
 _ascii_encoder = json.JSONEncoder(separators=(",", ":"), default=_plain)
 
 
+DEEPEST = 100
+"""How far values may be nested: what is deeper could be written here and not be read from further down the stack."""
+
+
+def check_depth(value: Any, left: int = DEEPEST) -> None:
+    """Refuse what is nested too far."""
+    if isinstance(value, Mapping):
+        value = value.values()
+    elif not isinstance(value, list | tuple):
+        return
+    if not left:
+        raise ValueError(f"it is nested more than {DEEPEST} deep")
+    for inner in value:
+        check_depth(inner, left - 1)
+
+
 def to_json(value: Any) -> str:
     """JSON text that any database can hold: a lone surrogate, which UTF-8 cannot, is escaped."""
     text = _encoder.encode(value)
@@ -105,6 +121,7 @@ def draft_values(draft: MessageDraft) -> dict[str, Any]:
 
 
 def _values(draft: MessageDraft) -> dict[str, Any]:
+    check_depth(draft.meta)
     return {
         "id": draft.id,
         "role": draft.role,
@@ -130,7 +147,9 @@ def _content(blocks: Sequence[ContentBlock]) -> str:
         text = blocks[0].text
         if text[:1] != "[" and is_storable(text):
             return text
-    return to_json([dict(block) for block in blocks])
+    plain = [dict(block) for block in blocks]
+    check_depth(plain)
+    return to_json(plain)
 
 
 def _blocks(content: str) -> tuple[ContentBlock, ...]:
