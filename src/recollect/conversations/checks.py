@@ -91,7 +91,7 @@ def moment(what: str, value: datetime | str) -> datetime:
 
 def content(value: Content) -> tuple[ContentBlock, ...]:
     """A message's content as blocks."""
-    blocks = _named("content", as_blocks, value)
+    blocks = (TextBlock(value),) if type(value) is str else _named("content", as_blocks, value)
     if not blocks:
         raise InvalidArgumentError("content is empty: a message has at least one block.")
     if len(blocks) == 1 and isinstance(blocks[0], TextBlock) and blocks[0].meta is None:

@@ -78,9 +78,9 @@ def _use_wal(connection: sqlite3.Connection, options: SqliteOptions) -> None:
 
 
 def run(
-    connection: sqlite3.Connection, known: Mapping[str, Statement], values: dict[str, Any], operation: Operation[T]
+    cursor: sqlite3.Cursor, known: Mapping[str, Statement], values: dict[str, Any], operation: Operation[T]
 ) -> tuple[T, bool]:
-    """Run an operation to its end on a connection; gives its result, and whether it wrote events."""
+    """Run an operation to its end; gives its result, and whether it wrote events."""
     told = False
     try:
         name, given = next(operation)
@@ -88,7 +88,7 @@ def run(
             told = told or name == EVENT
             statement = known[name]
             named = {**values, **given}
-            cursor = connection.execute(statement.sql, [named[key] for key in statement.parameters])
+            cursor.execute(statement.sql, [named[key] for key in statement.parameters])
             name, given = operation.send(cursor.fetchall())
     except StopIteration as done:
         result: T = done.value

@@ -123,7 +123,7 @@ class SqliteEngine:
                 self._connections.append(connection)
             connection.execute("BEGIN")
             try:
-                result, _ = run(connection, self._statements, bound(scope), make())
+                result, _ = run(connection.cursor(), self._statements, bound(scope), make())
                 return result
             finally:
                 connection.execute("ROLLBACK")  # ends the snapshot; there is nothing to undo

@@ -59,6 +59,7 @@ class Writer:
         told: Callable[[], None],
     ) -> None:
         self._connection = connection
+        self._cursor = connection.cursor()
         self._options = options
         self._statements = statements
         self._told = told
@@ -167,7 +168,7 @@ class Writer:
     def _run_bare(self, job: _Job) -> None:
         before = self._connection.total_changes
         try:
-            job.result, job.told = run(self._connection, self._statements, job.values, job.make())
+            job.result, job.told = run(self._cursor, self._statements, job.values, job.make())
         except BaseException as error:
             job.error = self._named(error)
             if self._connection.total_changes != before or not self._connection.in_transaction:
@@ -177,7 +178,7 @@ class Writer:
         execute = self._connection.execute
         execute("SAVEPOINT operation")
         try:
-            job.result, job.told = run(self._connection, self._statements, job.values, job.make())
+            job.result, job.told = run(self._cursor, self._statements, job.values, job.make())
         except BaseException as error:
             job.error = self._named(error)
             if not self._connection.in_transaction:
