@@ -149,18 +149,19 @@ async def test_a_refresh_ends_although_the_conversation_goes_on(maya: User) -> N
     assert (asked, result.rolling_summary_until_seq) == (1, 2)
 
 
-async def test_no_request_for_a_summary_is_larger_than_models_take(maya: User) -> None:
-    talks = maya.conversations
-    talk = await talks.create("chat")
-    for n in range(30):
-        await talks.append_turn(talk.id, f"{n} " + "x" * 50_000, {"content": "y" * 5_000})
+async def test_no_request_for_a_summary_is_larger_than_models_take(url: str) -> None:
     sizes: list[int] = []
 
     async def summarise(request: ChatRequest) -> str:
         sizes.append(len(message_text(request.messages[0])))
         return "Long."
 
-    result = await talks.refresh_rolling_summary(talk.id, model=FunctionModel(summarise))
+    async with Recollect(url, summary_every=None) as rc:
+        talks = rc.user("maya").conversations
+        talk = await talks.create("chat")
+        for n in range(30):
+            await talks.append_turn(talk.id, f"{n} " + "x" * 50_000, {"content": "y" * 5_000})
+        result = await talks.refresh_rolling_summary(talk.id, model=FunctionModel(summarise))
     assert result.rolling_summary_until_seq == 60
     assert max(sizes) < 100_000
     assert len(sizes) > 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Literal
 
 HERE = Path(__file__).parent
 Dialect = Literal["sqlite", "postgres"]
+_NUMBERED = re.compile(r"\$(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +36,23 @@ def statements(dialect: Dialect) -> Mapping[str, Statement]:
             for name in queries.available_queries:
                 if name.endswith("_cursor"):
                     continue  # aiosql's second door to a SELECT
-                sql = getattr(queries, name).sql
-                if dialect == "sqlite":  # bound by place there too: looking up names costs more than a short statement
-                    sql = sql.replace("$", "?")
-                found[name] = Statement(name, sql, tuple(order[name]))
+                sql, parameters = getattr(queries, name).sql, tuple(order[name])
+                if dialect == "sqlite":
+                    sql, parameters = _by_place(sql, parameters)
+                found[name] = Statement(name, sql, parameters)
     return found
+
+
+def _by_place(sql: str, parameters: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+    """Numbered parameters as plain ones, each as often as it occurs.
+
+    Looking up names would cost more than a short statement, and some Pythons take a numbered one for a name.
+
+    >>> _by_place("SELECT $2, $1, $2", ("a", "b"))
+    ('SELECT ?, ?, ?', ('b', 'a', 'b'))
+    """
+    places = [int(number) - 1 for number in _NUMBERED.findall(sql)]
+    return _NUMBERED.sub("?", sql), tuple(parameters[place] for place in places)
 
 
 @dataclass(frozen=True, slots=True)
