@@ -195,7 +195,7 @@ async def test_whoever_stops_reading_at_the_end_of_the_reply_gets_a_summary_too(
             async for item in stream:
                 if isinstance(item, StreamStop):
                     break
-            await stream.aclose()  # type: ignore[attr-defined]
+            await stream.aclose()
         await rc.jobs.drain()
         current = await talks.get(talk.id)
         assert current is not None

@@ -279,7 +279,7 @@ async def test_closing_a_stream_ends_the_turn(maya: User) -> None:
     talk = await talks.create("chat")
     stream = talks.stream_turn(talk.id, model=ScriptedModel([says("A long story", chunks=1)]), user_text="Tell me")
     assert await anext(stream) == TextDelta("A")
-    await stream.aclose()  # type: ignore[attr-defined]
+    await stream.aclose()
     assert roles(await talks.raw_turns(talk.id)) == ["user"]
     await talks.run_turn(talk.id, model=ScriptedModel([says("ok")]), user_text="Stop.", wait=0)
 
@@ -449,7 +449,7 @@ async def test_whoever_stops_reading_at_the_end_of_the_reply_finds_it_stored(may
     async for item in stream:
         if isinstance(item, StreamStop):
             break
-    await stream.aclose()  # type: ignore[attr-defined]
+    await stream.aclose()
     assert [m.text for m in await talks.raw_turns(talk.id)] == ["Hi", "Hello!"]
 
 

@@ -379,7 +379,7 @@ async def test_a_subscriber_of_another_loop_hears_after_the_first_loop_is_gone(t
     async with Recollect(path) as other:
         await other.user("maya").conversations.create("chat")
     assert (await asyncio.wait_for(waiting, 5)).type == "conversation.created"
-    await events.aclose()  # type: ignore[attr-defined]
+    await events.aclose()
     await rc.close()
 
 

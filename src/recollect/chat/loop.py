@@ -7,7 +7,7 @@ or cancelling the task reaches the provider call and the running tools at once.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -151,7 +151,7 @@ async def stream_loop(
     approvals: Mapping[str, Decision] | None = None,
     on_message: OnMessage | None = None,
     **changes: Any,
-) -> AsyncIterator[ReplyDelta | LoopResult]:
+) -> AsyncGenerator[ReplyDelta | LoopResult, None]:
     """An iterator over the deltas, whose last item is the `LoopResult`. Closing it cancels the run.
 
     >>> import asyncio
@@ -173,10 +173,10 @@ async def stream_loop(
                 events.emit(label, item)
             yield item
     finally:
-        await run.aclose()  # type: ignore[attr-defined]
+        await run.aclose()
 
 
-async def _finish(run: AsyncIterator[ReplyDelta | LoopResult]) -> LoopResult:
+async def _finish(run: AsyncGenerator[ReplyDelta | LoopResult, None]) -> LoopResult:
     """The engine's result. It is run to its end: an abandoned generator would cost more than the rest of a turn."""
     async for item in run:
         result = item
@@ -192,7 +192,7 @@ async def _drive(
     *,
     streaming: bool,
     sink: DeltaSink | None = None,
-) -> AsyncIterator[ReplyDelta | LoopResult]:
+) -> AsyncGenerator[ReplyDelta | LoopResult, None]:
     """The engine. Deltas go to `sink` when there is one, and are yielded otherwise."""
     run = _Run(opts, given, on_message)
     waiting = await run.settle_open_calls(approvals or {})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypedDict, Unpack
 
@@ -281,7 +281,7 @@ class Conversations:
 
     def stream_turn(
         self, id: str, model: str | Model | None = None, user_text: str | None = None, **more: Unpack[TurnArguments]
-    ) -> AsyncIterator[ReplyDelta | TurnOutcome]:
+    ) -> AsyncGenerator[ReplyDelta | TurnOutcome, None]:
         """`run_turn` as an iterator over deltas, whose last item is the `TurnOutcome`. Closing it cancels the turn."""
         return self._turns.stream(self._request(id, model, user_text, **more))
 

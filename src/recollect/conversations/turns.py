@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -72,7 +72,7 @@ class Turns:
                 self._ended(request, keeper)
             return keeper.outcome(result, began)
 
-    async def stream(self, request: TurnRequest) -> AsyncIterator[ReplyDelta | TurnOutcome]:
+    async def stream(self, request: TurnRequest) -> AsyncGenerator[ReplyDelta | TurnOutcome, None]:
         """The same as deltas, and the outcome last."""
         began = time.monotonic()
         async with self._claimed(request) as claim:
@@ -94,7 +94,7 @@ class Turns:
                         yield item
             finally:
                 self._ended(request, keeper)
-                await items.aclose()  # type: ignore[attr-defined]
+                await items.aclose()
         yield outcome
 
     def _claimed(self, request: TurnRequest) -> Any:

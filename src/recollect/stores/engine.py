@@ -6,7 +6,7 @@ not wait, so the same code runs inside SQLite's writer thread and inside Postgre
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Generator, Mapping
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from typing import Any, Protocol, TypeVar
 
 from recollect.types.scope import Scope
@@ -41,7 +41,7 @@ class Engine(Protocol):
 
     async def write(self, scope: Scope | None, make: Make[T]) -> T: ...
 
-    def changes(self) -> AsyncIterator[None]: ...
+    def changes(self) -> AsyncGenerator[None, None]: ...
 
     async def show_alive(self) -> None: ...
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from functools import partial
 from typing import Any
 
@@ -37,7 +37,7 @@ class SqlEvents:
         await self._sequence()
         return await self._engine.read(None, _latest)
 
-    def changes(self) -> AsyncIterator[None]:
+    def changes(self) -> AsyncGenerator[None, None]:
         return self._engine.changes()
 
     async def _sequence(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncGenerator, Collection
 from typing import Any, Literal
 
 from recollect.errors import (
@@ -71,7 +71,7 @@ class EventFeed:
         tenant_id: str | None = None,
         app_id: str | None = None,
         user_id: str | None = None,
-    ) -> AsyncIterator[Event]:
+    ) -> AsyncGenerator[Event, None]:
         """Events after a position, then new ones as they come, until you stop reading or the store is closed.
 
         While the store cannot be reached it waits, and goes on where it was.
@@ -104,7 +104,7 @@ class EventFeed:
                             yield event
                     position = reached
         finally:
-            await changes.aclose()  # type: ignore[attr-defined]
+            await changes.aclose()
 
 
 def _position(after: Any) -> int:

@@ -10,7 +10,7 @@ as its cause is gone.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -166,7 +166,7 @@ class EventLog(Protocol):
 
     async def latest(self) -> int: ...
 
-    def changes(self) -> AsyncIterator[None]: ...
+    def changes(self) -> AsyncGenerator[None, None]: ...
 
 
 class Store(Protocol):

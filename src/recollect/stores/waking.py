@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 
 class Bell:
@@ -36,7 +36,7 @@ class Bell:
         self._closed = True
         self.ring()
 
-    async def rings(self) -> AsyncIterator[None]:
+    async def rings(self) -> AsyncGenerator[None, None]:
         """Yields once at the start, then after every ring; several at once count as one. Ends when it is closed."""
         event = asyncio.Event()
         with self._lock:

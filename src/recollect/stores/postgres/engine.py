@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -127,7 +127,7 @@ class PostgresEngine:
             self._announce()
         return result
 
-    async def changes(self) -> AsyncIterator[None]:
+    async def changes(self) -> AsyncGenerator[None, None]:
         if self._session is None or self._pool is None:
             raise self._closed()
         await self._session.ensure()
@@ -138,7 +138,7 @@ class PostgresEngine:
                     self._polling = asyncio.create_task(self._poll())
                 yield ring
         finally:
-            await rings.aclose()  # type: ignore[attr-defined]
+            await rings.aclose()
 
     async def show_alive(self) -> None:
         if self._session is None or self._pool is None:

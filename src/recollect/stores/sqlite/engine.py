@@ -6,7 +6,7 @@ import asyncio
 import os
 import sqlite3
 import threading
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from recollect.errors import ConfigurationError, StoreClosedError, StoreError, StoreReadOnlyError
@@ -83,7 +83,7 @@ class SqliteEngine:
             raise StoreReadOnlyError(f"{self._options.path} was opened with mode=ro: open it without to write.")
         return await self._writer.submit(make, bound(scope))
 
-    async def changes(self) -> AsyncIterator[None]:
+    async def changes(self) -> AsyncGenerator[None, None]:
         self._opened()
         rings = self._bell.rings()
         try:
@@ -92,7 +92,7 @@ class SqliteEngine:
                     self._watcher.ensure()
                 yield ring
         finally:
-            await rings.aclose()  # type: ignore[attr-defined]
+            await rings.aclose()
 
     async def show_alive(self) -> None:
         """The process table does."""

@@ -72,7 +72,7 @@ class EventContract:
 
             async def follow(after: int | None, until: int) -> None:
                 events = rc.events.subscribe(after=after)
-                stack.push_async_callback(events.aclose)  # type: ignore[attr-defined]
+                stack.push_async_callback(events.aclose)
                 async for event in events:
                     seen.append(event)
                     if len(seen) == until:
@@ -99,7 +99,7 @@ class EventContract:
             await say(store, talk.id, "hello over there")
             assert (await asyncio.wait_for(waiting, 10)).type == "message.appended"
         finally:
-            await events.aclose()  # type: ignore[attr-defined]
+            await events.aclose()
 
     async def test_a_subscriber_with_nothing_to_hear_reads_nothing(self, store: Store) -> None:
         await make_conversation(store)
@@ -123,7 +123,7 @@ class EventContract:
             waiting.cancel()
             await asyncio.gather(waiting, return_exceptions=True)
         finally:
-            await events.aclose()  # type: ignore[attr-defined]
+            await events.aclose()
 
     async def test_a_cursor_misses_nothing_while_many_write(self, store: Store, second: Store) -> None:
         talks = [await make_conversation(store) for _ in range(4)]
