@@ -1,0 +1,1 @@
+"""Embedders: what turns texts into vectors."""

@@ -1,0 +1,1 @@
+"""What is remembered of each user: spaces, atoms, entities, recall and the working context."""

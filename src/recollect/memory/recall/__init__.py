@@ -1,0 +1,1 @@
+"""Ranking, as pure functions over arrays: no I/O, so that every store ranks alike."""
