@@ -9,6 +9,8 @@
     ├── NotFoundError                 nothing of that id is in this scope
     ├── ConversationClosedError       a closed conversation takes no more messages
     ├── TurnConflictError             another turn of the conversation is running
+    ├── AtomSupersededError           a later atom took its place; supersede that one
+    ├── EmbeddingError                texts could not be turned into vectors
     ├── StoreError                    the store could not do it; nothing was acknowledged
     │   ├── StoreUnavailableError         it cannot be reached or opened
     │   ├── StoreBusyError                it is locked by someone else for too long
@@ -119,6 +121,15 @@ class ConversationClosedError(RecollectError):
         super().__init__(f"Conversation {id!r} is closed: create a new one to go on.")
 
 
+class AtomSupersededError(RecollectError):
+    """A later atom took its place: only the last of a chain can be superseded."""
+
+    def __init__(self, id: str, superseded_by: str) -> None:
+        self.id = id
+        self.superseded_by = superseded_by
+        super().__init__(f"Atom {id!r} was superseded by {superseded_by!r}: supersede that one, if it still should be.")
+
+
 class TurnConflictError(RecollectError):
     """Another turn of the same conversation is running, and did not end within the time to wait."""
 
@@ -129,6 +140,17 @@ class TurnConflictError(RecollectError):
             f"Turn {turn_id!r} of conversation {id!r} is still running after {waited:g} seconds."
             " Try again when it is done, or pass a longer wait=... ."
         )
+
+
+class EmbeddingError(RecollectError):
+    """Texts could not be turned into vectors; none were given.
+
+    `retryable` says whether the same call may work later. A provider's own failure is the `__cause__`.
+    """
+
+    def __init__(self, message: str, *, retryable: bool = False) -> None:
+        self.retryable = retryable
+        super().__init__(message)
 
 
 class StoreError(RecollectError):

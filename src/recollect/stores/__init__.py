@@ -8,8 +8,14 @@ from recollect.stores.feed import EventFeed
 from recollect.stores.opening import open_store
 from recollect.stores.ports import (
     Appended,
+    AtomDraft,
+    AtomFilter,
     ConversationLog,
+    EntityDraft,
     EventLog,
+    Memories,
+    SpaceChanges,
+    SpaceVersion,
     Store,
     TurnBusy,
     TurnClaim,
@@ -23,10 +29,16 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Appended",
+    "AtomDraft",
+    "AtomFilter",
     "ConversationLog",
+    "EntityDraft",
     "EventFeed",
     "EventLog",
+    "Memories",
     "PostgresStore",
+    "SpaceChanges",
+    "SpaceVersion",
     "SqliteStore",
     "Store",
     "TurnBusy",

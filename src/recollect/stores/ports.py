@@ -10,12 +10,13 @@ as its cause is gone.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Protocol
 
 from recollect.types.conversations import Conversation, Event, MessageDraft, StoredMessage
+from recollect.types.memory import Atom, AtomStatus, Category, Entity, EntityType, MemorySpace
 from recollect.types.messages import Message
 from recollect.types.scope import Scope
 
@@ -145,6 +146,144 @@ class ConversationLog(Protocol):
     ) -> Conversation | None: ...
 
 
+@dataclass(frozen=True, slots=True)
+class AtomDraft:
+    """An atom about to be added.
+
+    `origin` names what it was made from: a space holds one atom of each. `vector` is half-precision, little-endian, and
+    made by `embedder`.
+    """
+
+    id: str
+    text: str
+    category: Category
+    valid_from: datetime
+    importance: int = 3
+    confidence: float = 1.0
+    valid_to: datetime | None = None
+    source_conversation_id: str | None = None
+    source_message_ids: tuple[str, ...] = ()
+    entity_ids: tuple[str, ...] = ()
+    origin: str | None = None
+    embedder: str | None = None
+    vector: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EntityDraft:
+    """An entity about to be made."""
+
+    id: str
+    type: EntityType
+    canonical_name: str
+    description: str | None = None
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    aliases: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AtomFilter:
+    """Which atoms to list: those of a status that were known at `known_at` and were not over at `valid_at`.
+
+    With `begun`, they must also have begun by then. `before` is the id to go on from, `categories` any of these.
+    """
+
+    status: AtomStatus
+    valid_at: datetime
+    known_at: datetime | None = None
+    begun: bool = False
+    categories: tuple[str, ...] = ()
+    limit: int | None = None
+    before: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SpaceVersion:
+    """How often a space was changed, and how many atoms were ever added to it."""
+
+    version: int
+    last_seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class SpaceChanges:
+    """What changed in a space after a version: rows as the store keeps them, which `memory_rows` reads.
+
+    `atoms` come in the order of their seq; `closings` are (seq, known_at, valid_to), `vectors` (seq, vector).
+    """
+
+    version: int
+    atoms: Sequence[Sequence[Any]]
+    closings: Sequence[Sequence[int]]
+    vectors: Sequence[Sequence[Any]]
+    entities: Sequence[Entity]
+
+
+class Memories(Protocol):
+    """Spaces, atoms and entities: in scope, every change with its event in the same transaction.
+
+    - A space that was deleted is unknown, and so is all that is in it.
+    - `add` stores all drafts or none, numbered by `seq`, dense from 1 in each space, in the order of commits. A draft
+      whose origin the space already holds is not stored again: the stored atom takes its place. Raises `NotFoundError`
+      for the space or an entity.
+    - An atom holds at (valid_at, known_at) if it was created by `known_at`, has begun by `valid_at`, and no closing
+      known by then ends it at or before `valid_at`. `supersede` adds the new atom and closes all atoms before it in the
+      chain at its `valid_from`, from `now` on: once any of a chain has begun, exactly one holds. Raises
+      `AtomSupersededError` if it was superseded already.
+    - `set_status` changes nothing if it is so already. What was deleted stays so: it raises `NotFoundError`.
+    - `merge` gives the alias's names and atoms to the canonical entity; both are followed to what they were merged
+      into. Merging again changes nothing.
+    - `version` is what `changes` goes on from: it counts every change. `changes` gives what changed after one, and may
+      give more than once what changes while it reads.
+    - `to_embed` gives atoms (seq, text) without a vector by that embedder, the newest first, before a seq.
+      `save_vectors` replaces their vectors.
+    """
+
+    async def create_space(self, scope: Scope, space: MemorySpace, *, once: bool = False) -> MemorySpace: ...
+
+    async def space(self, scope: Scope, id: str) -> MemorySpace | None: ...
+
+    async def spaces(self, scope: Scope, *, name: str | None = None) -> list[MemorySpace]: ...
+
+    async def delete_space(self, scope: Scope, id: str, *, now: datetime) -> None: ...
+
+    async def add(self, scope: Scope, space_id: str, drafts: Sequence[AtomDraft], *, now: datetime) -> list[Atom]: ...
+
+    async def atom(self, scope: Scope, id: str) -> Atom | None: ...
+
+    async def atoms(self, scope: Scope, space_id: str, wanted: AtomFilter) -> list[Atom]: ...
+
+    async def supersede(self, scope: Scope, old_id: str, draft: AtomDraft, *, now: datetime) -> Atom: ...
+
+    async def set_status(self, scope: Scope, id: str, status: AtomStatus, *, now: datetime) -> Atom: ...
+
+    async def create_entity(self, scope: Scope, space_id: str, draft: EntityDraft, *, now: datetime) -> Entity: ...
+
+    async def entity(self, scope: Scope, id: str) -> Entity | None: ...
+
+    async def entities(self, scope: Scope, space_id: str, *, type: EntityType | None = None) -> list[Entity]: ...
+
+    async def entities_named(
+        self, scope: Scope, space_id: str, name: str, *, type: EntityType | None = None
+    ) -> list[Entity]: ...
+
+    async def merge(self, scope: Scope, canonical_id: str, alias_id: str, *, now: datetime) -> Entity: ...
+
+    async def version(self, scope: Scope, space_id: str) -> SpaceVersion: ...
+
+    async def changes(self, scope: Scope, space_id: str, *, after: int, embedder: str) -> SpaceChanges: ...
+
+    async def to_embed(
+        self, scope: Scope, space_id: str, *, embedder: str, before: int | None, limit: int
+    ) -> list[tuple[int, str]]: ...
+
+    async def save_vectors(
+        self, scope: Scope, space_id: str, embedder: str, vectors: Sequence[tuple[int, bytes]], *, now: datetime
+    ) -> None: ...
+
+    async def all_spaces(self, *, after: str, limit: int) -> list[tuple[Scope, str]]: ...
+
+
 class EventLog(Protocol):
     """Every change, in the order of commits.
 
@@ -184,6 +323,9 @@ class Store(Protocol):
 
     @property
     def conversations(self) -> ConversationLog: ...
+
+    @property
+    def memories(self) -> Memories: ...
 
     @property
     def events(self) -> EventLog: ...

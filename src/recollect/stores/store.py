@@ -5,6 +5,7 @@ from __future__ import annotations
 from recollect.stores.conversations import SqlConversations
 from recollect.stores.engine import Engine
 from recollect.stores.events import SqlEvents
+from recollect.stores.memories import SqlMemories
 
 
 class SqlStore:
@@ -14,6 +15,7 @@ class SqlStore:
         self._engine = engine
         self.url = url
         self.conversations = SqlConversations(engine)
+        self.memories = SqlMemories(engine, wide=sequenced)
         self.events = SqlEvents(engine, sequenced=sequenced)
 
     @property

@@ -126,9 +126,9 @@ class MemorySpace:
 class Atom:
     """One remembered thing, as it stood when it was read.
 
-    `valid_from` and `valid_to` say when it was true (`valid_to` None: still), `created_at` and `superseded_at` when that
-    was known. `source_conversation_id` and `source_message_ids` cite where it comes from. `supersedes` and `superseded_by`
-    are the ids of the atoms before and after it, if it was replaced.
+    `valid_from` and `valid_to` say when it was true (`valid_to` None: still), `created_at` and `superseded_at` when
+    that was known. `source_conversation_id` and `source_message_ids` cite where it comes from. `supersedes` and
+    `superseded_by` are the ids of the atoms before and after it, if it was replaced.
     """
 
     id: str

@@ -23,3 +23,10 @@ WHERE status = 'open' AND updated_at < :idle_since AND id > :after
     AND (CAST(:user AS TEXT) IS NULL OR user_id = :user)
 ORDER BY id
 LIMIT CAST(:limit AS BIGINT);
+
+-- name: platform_spaces
+SELECT tenant_id, app_id, user_id, id
+FROM spaces
+WHERE status = 'ACTIVE' AND id > :after
+ORDER BY id
+LIMIT CAST(:limit AS BIGINT);

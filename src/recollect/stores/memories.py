@@ -1,0 +1,101 @@
+"""Memory in SQL: `Memories` on any engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from recollect.stores import atoms, entities, rows
+from recollect.stores.engine import FOREVER, Engine, Operation
+from recollect.stores.ports import AtomDraft, AtomFilter, EntityDraft, SpaceChanges, SpaceVersion
+from recollect.types.memory import Atom, AtomStatus, Entity, EntityType, MemorySpace
+from recollect.types.scope import Scope
+from recollect.types.times import to_micros
+
+
+class SqlMemories:
+    """`Memories` on an engine. `wide` keeps vectors in a second form, for a server that can search in them."""
+
+    def __init__(self, engine: Engine, *, wide: bool) -> None:
+        self._engine = engine
+        self._wide = wide
+
+    async def create_space(self, scope: Scope, space: MemorySpace, *, once: bool = False) -> MemorySpace:
+        values: dict[str, Any] = {
+            "id": space.id,
+            "name": space.name,
+            "metadata": rows.to_json(dict(space.metadata)),
+            "now": to_micros(space.created_at),
+        }
+        return await self._engine.write(scope, partial(atoms.create_space, values, once))
+
+    async def space(self, scope: Scope, id: str) -> MemorySpace | None:
+        return await self._engine.read(scope, partial(atoms.get_space, id))
+
+    async def spaces(self, scope: Scope, *, name: str | None = None) -> list[MemorySpace]:
+        return await self._engine.read(scope, partial(atoms.list_spaces, name))
+
+    async def delete_space(self, scope: Scope, id: str, *, now: datetime) -> None:
+        await self._engine.write(scope, partial(atoms.delete_space, id, to_micros(now)))
+
+    async def add(self, scope: Scope, space_id: str, drafts: Sequence[AtomDraft], *, now: datetime) -> list[Atom]:
+        return await self._engine.write(scope, partial(atoms.add, scope, space_id, drafts, to_micros(now), self._wide))
+
+    async def atom(self, scope: Scope, id: str) -> Atom | None:
+        return await self._engine.read(scope, partial(atoms.get_atom, id))
+
+    async def atoms(self, scope: Scope, space_id: str, wanted: AtomFilter) -> list[Atom]:
+        return await self._engine.read(scope, partial(atoms.list_atoms, space_id, wanted))
+
+    async def supersede(self, scope: Scope, old_id: str, draft: AtomDraft, *, now: datetime) -> Atom:
+        return await self._engine.write(
+            scope, partial(atoms.supersede, scope, old_id, draft, to_micros(now), self._wide)
+        )
+
+    async def set_status(self, scope: Scope, id: str, status: AtomStatus, *, now: datetime) -> Atom:
+        return await self._engine.write(scope, partial(atoms.set_status, id, status, to_micros(now)))
+
+    async def create_entity(self, scope: Scope, space_id: str, draft: EntityDraft, *, now: datetime) -> Entity:
+        return await self._engine.write(scope, partial(entities.create, space_id, draft, to_micros(now)))
+
+    async def entity(self, scope: Scope, id: str) -> Entity | None:
+        return await self._engine.read(scope, partial(entities.get, id))
+
+    async def entities(self, scope: Scope, space_id: str, *, type: EntityType | None = None) -> list[Entity]:
+        return await self._engine.read(scope, partial(entities.listed, space_id, type))
+
+    async def entities_named(
+        self, scope: Scope, space_id: str, name: str, *, type: EntityType | None = None
+    ) -> list[Entity]:
+        return await self._engine.read(scope, partial(entities.named, space_id, name, type))
+
+    async def merge(self, scope: Scope, canonical_id: str, alias_id: str, *, now: datetime) -> Entity:
+        return await self._engine.write(scope, partial(entities.merge, canonical_id, alias_id, to_micros(now)))
+
+    async def version(self, scope: Scope, space_id: str) -> SpaceVersion:
+        return await self._engine.read(scope, partial(atoms.version, space_id))
+
+    async def changes(self, scope: Scope, space_id: str, *, after: int, embedder: str) -> SpaceChanges:
+        return await self._engine.read(scope, partial(atoms.changes, space_id, after, embedder))
+
+    async def to_embed(
+        self, scope: Scope, space_id: str, *, embedder: str, before: int | None, limit: int
+    ) -> list[tuple[int, str]]:
+        reading = partial(atoms.to_embed, space_id, embedder, FOREVER if before is None else before, limit)
+        return await self._engine.read(scope, reading)
+
+    async def save_vectors(
+        self, scope: Scope, space_id: str, embedder: str, vectors: Sequence[tuple[int, bytes]], *, now: datetime
+    ) -> None:
+        writing = partial(atoms.save_vectors, space_id, embedder, vectors, to_micros(now), self._wide)
+        await self._engine.write(scope, writing)
+
+    async def all_spaces(self, *, after: str, limit: int) -> list[tuple[Scope, str]]:
+        return await self._engine.read(None, partial(_all_spaces, after, limit))
+
+
+def _all_spaces(after: str, limit: int) -> Operation[list[tuple[Scope, str]]]:
+    found = yield "platform_spaces", {"after": after, "limit": limit}
+    return [(Scope(row[0], row[1], row[2]), row[3]) for row in found]

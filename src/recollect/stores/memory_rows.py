@@ -1,0 +1,101 @@
+"""Rows of memory to values. Columns come in the order the SQL files list them."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+from recollect.types.memory import (
+    Atom,
+    AtomStatus,
+    Category,
+    CategoryKind,
+    Entity,
+    EntityStatus,
+    EntityType,
+    MemorySpace,
+)
+from recollect.types.scope import Scope
+from recollect.types.times import from_micros
+
+TEXT, CATEGORY, KIND, IMPORTANCE, STATUS, VALID_FROM, CREATED_AT = 5, 6, 7, 8, 10, 11, 13
+SOURCE_CONVERSATION_ID, ENTITY_IDS, SEQ = 18, 20, 21
+"""Places in a row of `atoms`, for whoever needs a few of them of many rows."""
+
+
+def space(row: Sequence[Any]) -> MemorySpace:
+    """A row of `spaces`."""
+    return MemorySpace(
+        id=row[0],
+        scope=Scope(row[1], row[2], row[3]),
+        name=row[4],
+        metadata=json.loads(row[5]),
+        created_at=from_micros(row[6]),
+        updated_at=from_micros(row[7]),
+        atom_count=row[8],
+    )
+
+
+def atom(row: Sequence[Any]) -> Atom:
+    """A row of `atoms`."""
+    return Atom(
+        id=row[0],
+        memory_space_id=row[1],
+        scope=Scope(row[2], row[3], row[4]),
+        text=row[5],
+        category=Category(row[6], CategoryKind(row[7])),
+        importance=row[8],
+        confidence=row[9],
+        status=AtomStatus(row[10]),
+        valid_from=from_micros(row[11]),
+        valid_to=_moment(row[12]),
+        created_at=from_micros(row[13]),
+        updated_at=from_micros(row[14]),
+        superseded_at=_moment(row[15]),
+        supersedes=row[16],
+        superseded_by=row[17],
+        source_conversation_id=row[18],
+        source_message_ids=ids(row[19]),
+        entity_ids=ids(row[20]),
+    )
+
+
+def entity(row: Sequence[Any]) -> Entity:
+    """A row of `entities`."""
+    return Entity(
+        id=row[0],
+        memory_space_id=row[1],
+        scope=Scope(row[2], row[3], row[4]),
+        type=EntityType(row[5]),
+        canonical_name=row[6],
+        description=row[7],
+        attributes=json.loads(row[8]),
+        aliases=ids(row[9]),
+        status=EntityStatus(row[10]),
+        merged_into=row[11],
+        first_seen_at=_moment(row[12]),
+        last_seen_at=_moment(row[13]),
+        atom_count=row[14],
+        created_at=from_micros(row[15]),
+        updated_at=from_micros(row[16]),
+    )
+
+
+def ids(text: str) -> tuple[str, ...]:
+    """A JSON list of texts."""
+    return () if text == "[]" else tuple(json.loads(text))
+
+
+def numbers(vector: bytes) -> tuple[float, ...]:
+    """Half-precision numbers, one by one.
+
+    >>> numbers(bytes.fromhex("003c00c0"))
+    (1.0, -2.0)
+    """
+    return struct.unpack(f"<{len(vector) // 2}e", vector)
+
+
+def _moment(micros: int | None) -> Any:
+    return None if micros is None else from_micros(micros)

@@ -1,0 +1,93 @@
+-- name: entity_insert!
+INSERT INTO entities
+    (tenant_id, app_id, user_id, id, space_id, version, type, canonical_name, description, attributes, aliases, status,
+    created_at, updated_at)
+VALUES
+    (:tenant_id, :app_id, :user_id, :id, :space_id, :version, :type, :canonical_name, :description, :attributes,
+    :aliases, 'ACTIVE', :now, :now);
+
+-- name: entity_get^
+SELECT
+    id, space_id, tenant_id, app_id, user_id, type, canonical_name, description, attributes, aliases, status, merged_into,
+    first_seen_at, last_seen_at, atom_count, created_at, updated_at
+FROM entities
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id;
+
+-- name: entity_list
+SELECT
+    id, space_id, tenant_id, app_id, user_id, type, canonical_name, description, attributes, aliases, status, merged_into,
+    first_seen_at, last_seen_at, atom_count, created_at, updated_at
+FROM entities
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id AND version > :after
+    AND status = 'ACTIVE' AND (CAST(:type AS TEXT) IS NULL OR type = :type)
+ORDER BY id;
+
+-- name: entities_by_name
+SELECT
+    id, space_id, tenant_id, app_id, user_id, type, canonical_name, description, attributes, aliases, status, merged_into,
+    first_seen_at, last_seen_at, atom_count, created_at, updated_at
+FROM entities
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND status = 'ACTIVE'
+    AND (CAST(:type AS TEXT) IS NULL OR type = :type)
+    AND id IN (
+        SELECT entity_id
+        FROM entity_names
+        WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id AND name = :name)
+ORDER BY id;
+
+-- name: entity_names_of
+SELECT name
+FROM entity_names
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND entity_id = :entity_id;
+
+-- name: entity_name_insert!
+INSERT INTO entity_names (tenant_id, app_id, user_id, space_id, name, entity_id)
+VALUES (:tenant_id, :app_id, :user_id, :space_id, :name, :entity_id)
+ON CONFLICT DO NOTHING;
+
+-- name: entity_names_delete!
+DELETE FROM entity_names
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND entity_id = :entity_id;
+
+-- name: entity_seen!
+-- One more atom, or one less, is about it; a moment that is not to count is given as NULL.
+UPDATE entities
+SET
+    atom_count = atom_count + :counted,
+    first_seen_at = CASE WHEN first_seen_at <= :seen_at THEN first_seen_at ELSE COALESCE(:seen_at, first_seen_at) END,
+    last_seen_at = CASE WHEN last_seen_at >= :seen_at THEN last_seen_at ELSE COALESCE(:seen_at, last_seen_at) END,
+    version = :version,
+    updated_at = :now
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id;
+
+-- name: entity_merge_in!
+UPDATE entities
+SET
+    aliases = :aliases, atom_count = :atom_count, first_seen_at = :first_seen_at, last_seen_at = :last_seen_at,
+    version = :version, updated_at = :now
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id;
+
+-- name: entity_merge_away!
+UPDATE entities
+SET status = 'MERGED', merged_into = :merged_into, atom_count = 0, version = :version, updated_at = :now
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id;
+
+-- name: link_insert!
+INSERT INTO atom_entities (tenant_id, app_id, user_id, space_id, entity_id, seq)
+VALUES (:tenant_id, :app_id, :user_id, :space_id, :entity_id, :seq)
+ON CONFLICT DO NOTHING;
+
+-- name: links_delete!
+DELETE FROM atom_entities
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
+    AND entity_id = :entity_id;
+
+-- name: atoms_of_entity
+SELECT seq, status, entity_ids
+FROM atoms
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
+    AND seq IN (
+        SELECT seq
+        FROM atom_entities
+        WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
+            AND entity_id = :entity_id);

@@ -1,0 +1,155 @@
+-- Spaces, atoms and what is kept with them. A change first bumps its space's version, which also locks the space.
+
+-- name: space_create!
+INSERT INTO spaces (tenant_id, app_id, user_id, id, name, metadata, status, created_at, updated_at)
+VALUES (:tenant_id, :app_id, :user_id, :id, :name, :metadata, 'ACTIVE', :now, :now);
+
+-- name: space_get^
+SELECT id, tenant_id, app_id, user_id, name, metadata, created_at, updated_at, atom_count, version, last_seq
+FROM spaces
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id AND status = 'ACTIVE';
+
+-- name: space_list
+SELECT id, tenant_id, app_id, user_id, name, metadata, created_at, updated_at, atom_count, version, last_seq
+FROM spaces
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND status = 'ACTIVE'
+    AND (CAST(:name AS TEXT) IS NULL OR name = :name)
+ORDER BY id;
+
+-- name: space_delete^
+UPDATE spaces
+SET status = 'DELETED', version = version + 1, updated_at = :now
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id AND status = 'ACTIVE'
+RETURNING id;
+
+-- name: space_version^
+SELECT version, last_seq
+FROM spaces
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id AND status = 'ACTIVE';
+
+-- name: space_touch^
+UPDATE spaces
+SET version = version + 1, last_seq = last_seq + :added, atom_count = atom_count + :counted, updated_at = :now
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id AND status = 'ACTIVE'
+RETURNING version, last_seq;
+
+-- name: space_recount!
+UPDATE spaces
+SET last_seq = :last_seq, atom_count = atom_count + :counted
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id;
+
+-- name: atom_insert!
+INSERT INTO atoms
+    (tenant_id, app_id, user_id, space_id, seq, id, version, text, category, kind, importance, confidence, status,
+    valid_from, valid_to, created_at, updated_at, supersedes, source_conversation_id, source_message_ids, entity_ids,
+    origin)
+VALUES
+    (:tenant_id, :app_id, :user_id, :space_id, :seq, :id, :version, :text, :category, :kind, :importance, :confidence,
+    'ACTIVE', :valid_from, :valid_to, :now, :now, :supersedes, :source_conversation_id, :source_message_ids,
+    :entity_ids, :origin);
+
+-- name: atom_get^
+SELECT
+    id, space_id, tenant_id, app_id, user_id, text, category, kind, importance, confidence, status, valid_from, valid_to,
+    created_at, updated_at, superseded_at, supersedes, superseded_by, source_conversation_id, source_message_ids,
+    entity_ids, seq
+FROM atoms
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id;
+
+-- name: atom_by_origin^
+SELECT
+    id, space_id, tenant_id, app_id, user_id, text, category, kind, importance, confidence, status, valid_from, valid_to,
+    created_at, updated_at, superseded_at, supersedes, superseded_by, source_conversation_id, source_message_ids,
+    entity_ids, seq
+FROM atoms
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id AND origin = :origin;
+
+-- name: atom_list
+SELECT
+    id, space_id, tenant_id, app_id, user_id, text, category, kind, importance, confidence, status, valid_from, valid_to,
+    created_at, updated_at, superseded_at, supersedes, superseded_by, source_conversation_id, source_message_ids,
+    entity_ids, seq
+FROM atoms
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id AND seq < :before
+    AND status = :status AND created_at <= :known_at AND valid_from <= :begun_at
+    AND NOT EXISTS (
+        SELECT 1
+        FROM atom_closings
+        WHERE atom_closings.space_id = atoms.space_id AND atom_closings.seq = atoms.seq
+            AND atom_closings.known_at <= :known_at AND atom_closings.valid_to <= :valid_at)
+ORDER BY seq DESC
+LIMIT CAST(:limit AS BIGINT);
+
+-- name: atom_list_in_category
+SELECT
+    id, space_id, tenant_id, app_id, user_id, text, category, kind, importance, confidence, status, valid_from, valid_to,
+    created_at, updated_at, superseded_at, supersedes, superseded_by, source_conversation_id, source_message_ids,
+    entity_ids, seq
+FROM atoms
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
+    AND category = :category AND seq < :before
+    AND status = :status AND created_at <= :known_at AND valid_from <= :begun_at
+    AND NOT EXISTS (
+        SELECT 1
+        FROM atom_closings
+        WHERE atom_closings.space_id = atoms.space_id AND atom_closings.seq = atoms.seq
+            AND atom_closings.known_at <= :known_at AND atom_closings.valid_to <= :valid_at)
+ORDER BY seq DESC
+LIMIT CAST(:limit AS BIGINT);
+
+-- name: atoms_changed
+SELECT
+    id, space_id, tenant_id, app_id, user_id, text, category, kind, importance, confidence, status, valid_from, valid_to,
+    created_at, updated_at, superseded_at, supersedes, superseded_by, source_conversation_id, source_message_ids,
+    entity_ids, seq
+FROM atoms
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id AND version > :after
+ORDER BY seq;
+
+-- name: atom_set_status!
+UPDATE atoms
+SET status = :status, version = :version, updated_at = :now
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id AND seq = :seq;
+
+-- name: atom_set_superseded!
+UPDATE atoms
+SET valid_to = :valid_to, superseded_at = :superseded_at, superseded_by = :superseded_by, version = :version,
+    updated_at = :now
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id AND seq = :seq;
+
+-- name: atom_set_entities!
+UPDATE atoms
+SET entity_ids = :entity_ids, version = :version, updated_at = :now
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id AND seq = :seq;
+
+-- name: closing_insert!
+INSERT INTO atom_closings (tenant_id, app_id, user_id, space_id, seq, known_at, valid_to, version)
+VALUES (:tenant_id, :app_id, :user_id, :space_id, :seq, :known_at, :valid_to, :version)
+ON CONFLICT DO NOTHING;
+
+-- name: closings_changed
+SELECT seq, known_at, valid_to
+FROM atom_closings
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id AND version > :after
+ORDER BY seq;
+
+-- name: vectors_changed
+SELECT seq, vector
+FROM atom_vectors
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id AND version > :after
+    AND embedder = :embedder
+ORDER BY seq;
+
+-- name: atoms_to_embed
+-- Those without a vector by this embedder, the newest first: they are the most likely to be asked for.
+SELECT seq, text
+FROM atoms
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id AND seq < :before
+    AND status <> 'DELETED'
+    AND NOT EXISTS (
+        SELECT 1
+        FROM atom_vectors
+        WHERE atom_vectors.space_id = atoms.space_id AND atom_vectors.seq = atoms.seq
+            AND atom_vectors.embedder = :embedder)
+ORDER BY seq DESC
+LIMIT CAST(:limit AS BIGINT);
