@@ -1,0 +1,140 @@
+"""Dialogues in BEAM's layout: a folder with `chat.json` and `probing_questions/probing_questions.json`.
+
+A chat is a list of batches, each with `turns`, lists of messages that have an `id`, a `role`, the `content` and, some
+of them, a `time_anchor`. The longest chats are lists of plans instead, each a mapping from its name to batches.
+Questions are by ability, and name the messages they need in `source_chat_ids`, a list or lists by what each is for.
+
+A batch is a session here. Where a shortened chat (`chat_trunecated.json`, as BEAM spells it) lies beside the whole one,
+it is what BEAM's own runs ask about, and so do we. The mark at the end of generated messages (`->-> 1,2`) is dropped.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from dialogues import Clock, Dialogue, NotADialogue, Question, Say, Session, Turn, cited, text_of
+
+CHATS = ("chat_trunecated.json", "chat.json")
+QUESTIONS = ("probing_questions/probing_questions.json", "probing_questions.json")
+_MARK = re.compile(r"\s*->->\s*[\d,.\s]*$")
+
+
+def is_beam(path: Path) -> bool:
+    """Whether a folder, or a folder in it, is one of BEAM's; or a file the chat in one."""
+    return bool(folders(path))
+
+
+def folders(path: Path) -> list[Path]:
+    """Folders with a chat and questions, at any depth, in the order of their numbers."""
+    if path.is_file() and path.name in CHATS:
+        path = path.parent
+    found = {file.parent for name in CHATS for file in path.rglob(name)} if path.is_dir() else set()
+    return sorted((folder for folder in found if _file(folder, QUESTIONS)), key=_in_order)
+
+
+def read_beam(path: Path, say: Say) -> list[Dialogue]:
+    """The dialogues of a folder in BEAM's layout, or of all such folders in it."""
+    found: list[Dialogue] = []
+    base = path.parent if path.is_file() else path
+    for folder in folders(path):
+        name = str(folder.relative_to(base)) if folder != base else folder.resolve().name
+        chat, questions = _file(folder, CHATS), _file(folder, QUESTIONS)
+        if chat is None or questions is None:
+            continue
+        try:
+            found.append(dialogue(_loaded(chat), _loaded(questions), name, say))
+        except NotADialogue as reason:
+            say(f"{name}: left out, {reason}")
+    if not found:
+        raise NotADialogue(f"{path} holds no folder with chat.json and probing_questions")
+    return found
+
+
+def dialogue(chat: Any, asked: Any, name: str, say: Say) -> Dialogue:
+    """A dialogue from a chat and the questions about it."""
+    clock = Clock(name, say)
+    sessions: list[Session] = []
+    ids: set[str] = set()
+    repeated = 0
+    count = 0
+    for number, batch in enumerate(_batches(chat), start=1):
+        messages = [*_messages(batch.get("turns", []))]
+        at = clock.session(batch.get("time_anchor"), messages)
+        turns: list[Turn] = []
+        for message in messages:
+            at = clock.turn(message) or at
+            id = str(message.get("id", count))
+            count += 1
+            text = _MARK.sub("", text_of(message))
+            if text:
+                repeated += id in ids
+                ids.add(id)
+                turns.append(Turn(id, str(message.get("role") or "user"), text, at))
+        clock.went_on(at)
+        if turns:
+            sessions.append(Session(number, tuple(turns)))
+    if not sessions:
+        raise NotADialogue("its chat has no messages")
+    if repeated:
+        say(f"{name}: {repeated} messages have the id of an earlier one; any of them counts as the one that is cited")
+    return Dialogue(name, tuple(sessions), tuple(_questions(asked, ids)), ("user", "assistant"), roles=True)
+
+
+def _batches(chat: Any) -> Iterator[Mapping[str, Any]]:
+    """The mappings that have turns, wherever they are: in the chat itself, or in its plans."""
+    if isinstance(chat, Mapping):
+        if "turns" in chat:
+            yield chat
+            return
+        chat = [*chat.values()]
+    if isinstance(chat, list):
+        if chat and all(isinstance(one, Mapping) and "role" in one for one in chat):
+            yield {"turns": [chat]}
+            return
+        for one in chat:
+            yield from _batches(one)
+
+
+def _messages(turns: Any) -> Iterator[Mapping[str, Any]]:
+    if isinstance(turns, Mapping):
+        if "content" in turns:
+            yield turns
+    elif isinstance(turns, list):
+        for one in turns:
+            yield from _messages(one)
+
+
+def _questions(asked: Any, ids: set[str]) -> Iterator[Question]:
+    if not isinstance(asked, Mapping):
+        raise NotADialogue("its questions are not by ability")
+    for ability, questions in asked.items():
+        for given in questions if isinstance(questions, list) else []:
+            if not isinstance(given, Mapping):
+                continue
+            text = str(given.get("question") or "").strip()
+            evidence = cited(given.get("source_chat_ids"), ids)
+            if text and evidence:
+                yield Question(text, str(ability), evidence)
+
+
+def _file(folder: Path, names: tuple[str, ...]) -> Path | None:
+    return next((folder / name for name in names if (folder / name).is_file()), None)
+
+
+def _loaded(file: Path) -> Any:
+    text = file.read_text(encoding="utf-8-sig")
+    try:
+        loaded = json.loads(text)
+        # The questions of the published dataset are a text in which Python's own notation is.
+        return ast.literal_eval(loaded) if isinstance(loaded, str) else loaded
+    except (ValueError, SyntaxError) as error:
+        raise NotADialogue(f"{file.name} is not JSON: {error}") from None
+
+
+def _in_order(folder: Path) -> list[tuple[int, int, str]]:
+    return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in folder.parts]

@@ -1,0 +1,57 @@
+"""How much of the evidence a ranking brings to the top."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+from typing import Any
+
+from dialogues import Question
+
+DEPTHS = (5, 10, 20)
+SESSION_DEPTH = 10
+
+
+@dataclass(slots=True)
+class Recall:
+    """Shares of the evidence found, a row for each question, and its category."""
+
+    categories: list[str] = field(default_factory=list)
+    rows: list[dict[str, float]] = field(default_factory=list)
+
+    def add(self, question: Question, ranking: Iterable[str], session_of: Mapping[str, int]) -> None:
+        """Count a question whose turns were ranked so, the best first. A session stands where its best turn does."""
+        turns = list(dict.fromkeys(ranking))
+        sessions = list(dict.fromkeys(session_of[turn] for turn in turns))
+        wanted = {session_of[turn] for turn in question.evidence}
+        row = {f"r{depth}": share(question.evidence, turns[:depth]) for depth in DEPTHS}
+        row["session"] = share(wanted, sessions[:SESSION_DEPTH])
+        self.categories.append(question.category)
+        self.rows.append(row)
+
+    def summary(self) -> dict[str, Any]:
+        """Means over the questions: `{"turn": {"r5", "r10", "r20"}, "session": {"r10"}}`."""
+        return _means(self.rows)
+
+    def by_category(self) -> dict[str, dict[str, Any]]:
+        """The same, and how many questions there are, for each category."""
+        rows: dict[str, list[dict[str, float]]] = defaultdict(list)
+        for category, row in zip(self.categories, self.rows, strict=True):
+            rows[category].append(row)
+        return {category: {"questions": len(found), **_means(found)} for category, found in sorted(rows.items())}
+
+
+def share(wanted: Iterable[Any], found: Sequence[Any]) -> float:
+    """How much of what is wanted was found, from 0 to 1."""
+    wanted = set(wanted)
+    return len(wanted.intersection(found)) / len(wanted)
+
+
+def _means(rows: Sequence[Mapping[str, float]]) -> dict[str, Any]:
+    means = {name: round(fmean(row[name] for row in rows), 6) for name in rows[0]} if rows else {}
+    return {
+        "turn": {f"r{depth}": means.get(f"r{depth}") for depth in DEPTHS},
+        "session": {f"r{SESSION_DEPTH}": means.get("session")},
+    }

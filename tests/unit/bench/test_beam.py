@@ -1,0 +1,128 @@
+"""BEAM's layout, on small invented chats."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.bench.loading import bench_module
+
+beam = bench_module("beam")
+dialogues = bench_module("dialogues")
+
+
+def message(id: int | None, role: str, content: str, **more: Any) -> dict[str, Any]:
+    return {"role": role, "content": content, **({} if id is None else {"id": id}), **more}
+
+
+def batch(number: int, *turns: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"batch_number": number, "turns": [*turns]}
+
+
+CHAT = [
+    batch(
+        1,
+        [
+            message(0, "user", "I plan a boat shed. ->-> 1,1", time_anchor="March-15-2024", index="1,1"),
+            message(1, "assistant", "How long is the boat?"),
+            message(2, "user", "Six metres."),
+            message(3, "assistant", ""),
+        ],
+        [message(4, "user", "Add a workbench ->-> 1,2"), message(5, "assistant", "Done.")],
+    ),
+    batch(2, [message(6, "user", "The boat is seven metres after all.", time_anchor="April-02-2024")]),
+]
+QUESTIONS = {
+    "abstention": [{"question": "Which colour is the shed?", "ideal_response": "not said"}],
+    "knowledge_update": [
+        {"question": "How long is the boat?", "source_chat_ids": {"original_info": [2], "updated_info": [6]}}
+    ],
+    "event_ordering": [{"question": "In which order did I ask?", "source_chat_ids": [0, 4, 4, "6", 99]}],
+    "information_extraction": [{"question": "What did you say to nothing?", "source_chat_ids": [3]}],
+}
+
+
+def folder(path: Path, chat: Any = CHAT, questions: Any = QUESTIONS, name: str = "chat.json") -> Path:
+    (path / "probing_questions").mkdir(parents=True, exist_ok=True)
+    (path / name).write_text(json.dumps(chat))
+    (path / "probing_questions" / "probing_questions.json").write_text(json.dumps(questions))
+    return path
+
+
+def ignore(text: str) -> None:
+    pass
+
+
+def test_batches_are_sessions_and_messages_turns(tmp_path: Path) -> None:
+    assert beam.is_beam(folder(tmp_path / "7"))
+    [talk] = beam.read_beam(tmp_path / "7", ignore)
+    assert talk.name == "7"
+    assert talk.roles
+    assert [[turn.id for turn in session.turns] for session in talk.sessions] == [["0", "1", "2", "4", "5"], ["6"]]
+    assert [turn.speaker for turn in talk.sessions[0].turns] == ["user", "assistant", "user", "user", "assistant"]
+    assert talk.turns[0].text == "I plan a boat shed."
+    assert talk.turns[4].said_at == datetime(2024, 3, 15, tzinfo=UTC)
+    assert talk.turns[5].said_at == datetime(2024, 4, 2, tzinfo=UTC)
+
+
+def test_abilities_are_categories_and_what_names_no_message_is_not_counted(tmp_path: Path) -> None:
+    [talk] = beam.read_beam(folder(tmp_path), ignore)
+    assert [(question.category, question.evidence) for question in talk.questions] == [
+        ("knowledge_update", ("2", "6")),
+        ("event_ordering", ("0", "4", "6")),
+    ]
+
+
+def test_many_chats_are_found_below_a_folder_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    for name in ("10", "9", "notes"):
+        folder(tmp_path / "100K" / name)
+    (tmp_path / "100K" / "11").mkdir()
+    (tmp_path / "100K" / "11" / "chat.json").write_text("[]")
+    assert [talk.name for talk in beam.read_beam(tmp_path, ignore)] == ["100K/9", "100K/10", "100K/notes"]
+
+
+def test_the_shortened_chat_is_what_is_asked_about(tmp_path: Path) -> None:
+    folder(tmp_path)
+    folder(tmp_path, chat=CHAT[:1], name="chat_trunecated.json")
+    [talk] = beam.read_beam(tmp_path, ignore)
+    assert len(talk.sessions) == 1
+    assert [question.evidence for question in talk.questions] == [("2",), ("0", "4")]
+
+
+def test_a_chat_of_plans_is_all_their_batches_and_a_repeated_id_is_told(tmp_path: Path) -> None:
+    told: list[str] = []
+    plans = [{"plan-1": CHAT, "plan-2": None}, {"plan-1": None, "plan-2": [batch(1, [message(6, "user", "Roof on.")])]}]
+    [talk] = beam.read_beam(folder(tmp_path, chat=plans), told.append)
+    assert [session.number for session in talk.sessions] == [1, 2, 3]
+    assert len(told) == 1
+    assert talk.session_of["6"] == 2
+
+
+def test_messages_without_ids_are_counted(tmp_path: Path) -> None:
+    chat = [batch(1, [message(None, "user", "One."), message(None, "assistant", "Two.")])]
+    [talk] = beam.read_beam(folder(tmp_path, chat=chat), ignore)
+    assert [turn.id for turn in talk.turns] == ["0", "1"]
+
+
+def test_questions_may_be_written_as_python_writes_them(tmp_path: Path) -> None:
+    [talk] = beam.read_beam(folder(tmp_path, questions=repr(QUESTIONS)), ignore)
+    assert len(talk.questions) == 2
+
+
+@pytest.mark.parametrize("chat", [[], {}, "chat", [{"turns": []}], [[]]])
+def test_a_chat_without_messages_is_refused(tmp_path: Path, chat: Any) -> None:
+    told: list[str] = []
+    with pytest.raises(dialogues.NotADialogue):
+        beam.read_beam(folder(tmp_path, chat=chat), told.append)
+    assert len(told) == 1
+
+
+def test_a_file_beside_such_folders_is_not_taken_for_one(tmp_path: Path) -> None:
+    folder(tmp_path / "1")
+    (tmp_path / "talks.json").write_text("[]")
+    assert not beam.is_beam(tmp_path / "talks.json")
+    assert beam.is_beam(tmp_path / "1" / "chat.json")

@@ -1,0 +1,289 @@
+"""Files with dialogues come with every sort of mistake; all sentences here are invented."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.bench.loading import bench_module
+
+dialogues = bench_module("dialogues")
+moments = bench_module("moments")
+
+
+def locomo(**more: Any) -> dict[str, Any]:
+    return {
+        "sample_id": "talk-1",
+        "conversation": {
+            "speaker_a": "Ann",
+            "speaker_b": "Bob",
+            "session_2_date_time": "9:05 am on 3 June, 2023",
+            "session_2": [
+                {"speaker": "Bob", "dia_id": "D2:1", "text": "The heron came back."},
+                {"speaker": "Ann", "dia_id": "D2:2", "text": "Look!", "blip_caption": "a photo of a grey bird"},
+            ],
+            "session_1_date_time": "1:30 pm on 1 June, 2023",
+            "session_1": [
+                {"speaker": "Ann", "dia_id": "D1:1", "text": "I saw a heron by the canal."},
+                {"speaker": "Bob", "dia_id": "D1:2", "text": "Which canal?"},
+            ],
+            "session_3_date_time": "9:05 am on 4 June, 2023",
+            "session_3": [],
+        },
+        "qa": [
+            {"question": "Where was the heron?", "answer": "by the canal", "evidence": ["D1:1"], "category": 4},
+            {"question": "What colour was it?", "answer": "grey", "evidence": ["D1:1; D2:02"], "category": "1"},
+            {"question": "Who sold the heron?", "adversarial_answer": "Bob", "evidence": ["D1:2"], "category": 5},
+            {"question": "Is it a goose?", "evidence": ["D1:2"], "category": "adversarial"},
+            {"question": "Does Ann like birds?", "evidence": [], "category": 3},
+            {"question": "When did it leave?", "evidence": ["D9:9", "D"], "category": 2},
+        ],
+        **more,
+    }
+
+
+def realtalk() -> dict[str, Any]:
+    def turn(id: str, speaker: str, text: str, time: str, **more: Any) -> dict[str, Any]:
+        return {"dia_id": id, "speaker": speaker, "clean_text": text, "date_time": time, **more}
+
+    return {
+        "name": {"speaker_1": "Cleo", "speaker_2": "Dan"},
+        "session_1": [
+            turn("D1:1", "Dan", "hey", "29.12.2023, 01:37:25"),
+            turn("D1:2", "Dan", "", "29.12.2023, 01:37:50"),
+            turn("D1:3", "Cleo", "", "29.12.2023, 01:38:00", img_url=["one.jpg"]),
+            turn("D1:4", "Cleo", "my loaf", "29.12.2023, 01:39:00", blip_caption="bread on a table"),
+        ],
+        "session_1_date_time": "29.12.2023, 01:37:25",
+        "session_10": [turn("D10:1", "Dan", "new year!", "01.01.2024, 00:00:01")],
+        "session_2": [turn("D2:1", "Cleo", "baked again", "30.12.2023, 08:00:00")],
+        "events_session_1": {"Cleo": []},
+        "qa": [
+            {"question": "What did Cleo bake?", "answer": "bread", "evidence": ["D1:4", "D2:1"], "category": 1},
+            {"question": "What did Dan say then?", "answer": "?", "evidence": ["D1:2"], "category": 2},
+        ],
+    }
+
+
+class Told(list[str]):
+    def __call__(self, text: str) -> None:
+        self.append(text)
+
+
+def read(item: Any, tmp_path: Path, told: Told | None = None) -> Any:
+    file = tmp_path / "talks.json"
+    file.write_text(json.dumps(item), encoding="utf-8")
+    return dialogues.read_dialogues(file, Told() if told is None else told)
+
+
+def test_sessions_stand_in_the_order_of_their_numbers_and_empty_ones_are_left_out(tmp_path: Path) -> None:
+    [talk] = read([locomo()], tmp_path)
+    assert [session.number for session in talk.sessions] == [1, 2]
+    assert [turn.id for turn in talk.turns] == ["D1:1", "D1:2", "D2:1", "D2:2"]
+    assert talk.session_of == {"D1:1": 1, "D1:2": 1, "D2:1": 2, "D2:2": 2}
+    assert talk.speakers == ("Ann", "Bob")
+    assert not talk.roles
+
+
+def test_turns_have_the_time_of_their_session_and_questions_come_a_day_after_the_last(tmp_path: Path) -> None:
+    [talk] = read(locomo(), tmp_path)
+    assert talk.turns[0].said_at == datetime(2023, 6, 1, 13, 30, tzinfo=UTC)
+    assert talk.turns[3].said_at == datetime(2023, 6, 3, 9, 5, tzinfo=UTC)
+    assert talk.asked_at == datetime(2023, 6, 4, 9, 5, tzinfo=UTC)
+
+
+def test_an_image_is_told_by_its_caption(tmp_path: Path) -> None:
+    [talk] = read(locomo(), tmp_path)
+    assert talk.turns[3].text == "Look! [shares an image: a photo of a grey bird]"
+
+
+def test_questions_count_if_they_have_an_answer_and_evidence_that_is_there(tmp_path: Path) -> None:
+    [talk] = read(locomo(), tmp_path)
+    assert [(question.category, question.evidence) for question in talk.questions] == [
+        ("4", ("D1:1",)),
+        ("1", ("D1:1", "D2:2")),
+    ]
+
+
+def test_messages_with_times_of_their_own_are_read_and_empty_ones_skipped(tmp_path: Path) -> None:
+    [talk] = read(realtalk(), tmp_path)
+    assert [turn.id for turn in talk.turns] == ["D1:1", "D1:3", "D1:4", "D2:1", "D10:1"]
+    assert [turn.text for turn in talk.turns][1:3] == [
+        "[shares an image]",
+        "my loaf [shares an image: bread on a table]",
+    ]
+    assert talk.turns[2].said_at == datetime(2023, 12, 29, 1, 39, tzinfo=UTC)
+    assert talk.speakers == ("Cleo", "Dan")
+    assert [question.evidence for question in talk.questions] == [("D1:4", "D2:1")]
+
+
+def test_turns_without_ids_are_numbered_and_skipped_ones_keep_their_number(tmp_path: Path) -> None:
+    item = {
+        "session_1": [
+            {"speaker": "A", "text": "one"},
+            {"speaker": "B", "text": " "},
+            {"speaker": "A", "text": "three"},
+        ],
+        "qa": [{"question": "Which?", "evidence": "D1:3", "category": 4}],
+    }
+    [talk] = read(item, tmp_path)
+    assert [turn.id for turn in talk.turns] == ["D1:1", "D1:3"]
+    assert talk.questions[0].evidence == ("D1:3",)
+
+
+def test_speakers_may_be_named_by_what_stands_for_them(tmp_path: Path) -> None:
+    item = {
+        "name": {"speaker_1": "Eve", "speaker_2": "Finn"},
+        "session_1": [{"speaker": "speaker_2", "content": "hello"}, {"speaker": "speaker_1", "content": "hi"}],
+    }
+    [talk] = read(item, tmp_path)
+    assert [turn.speaker for turn in talk.turns] == ["Finn", "Eve"]
+    assert talk.speakers == ("Eve", "Finn")
+
+
+def test_chats_of_a_user_and_an_assistant_are_known_as_such(tmp_path: Path) -> None:
+    [talk] = read(
+        {"session_1": [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "hi"}]}, tmp_path
+    )
+    assert talk.roles
+
+
+def test_times_that_are_not_understood_are_told_once_and_made_up_in_order(tmp_path: Path) -> None:
+    told = Told()
+    item = locomo()
+    item["conversation"] |= {"session_1_date_time": "the day of the flood", "session_2_date_time": "a week after"}
+    [talk] = read(item, tmp_path, told)
+    assert [line for line in told if "the day of the flood" in line]
+    assert len(told) == 1
+    first, second = (session.turns[0].said_at for session in talk.sessions)
+    assert first < second
+
+
+def test_a_made_up_time_is_later_than_what_was_said_before(tmp_path: Path) -> None:
+    item = {
+        "session_1": [{"speaker": "A", "text": "one", "date_time": "29.12.2030, 01:37:25"}],
+        "session_2": [{"speaker": "A", "text": "two"}],
+    }
+    [talk] = read(item, tmp_path)
+    assert talk.turns[1].said_at == talk.turns[0].said_at + timedelta(days=1)
+
+
+def test_a_folder_gives_the_dialogues_of_all_its_files_and_says_what_it_leaves_out(tmp_path: Path) -> None:
+    (tmp_path / "b.json").write_text(json.dumps([locomo(), locomo()]))
+    (tmp_path / "a.json").write_text(json.dumps(realtalk()))
+    (tmp_path / "c.jsonl").write_text("\n".join(json.dumps(locomo(sample_id=name)) for name in ("x", "y")))
+    (tmp_path / "topics.json").write_text(json.dumps({"topic": "birds"}))
+    (tmp_path / "broken.json").write_text('{"qa": [')
+    told = Told()
+    found = dialogues.read_dialogues(tmp_path, told)
+    assert [talk.name for talk in found] == ["a 1", "talk-1", "talk-1 (2)", "x", "y"]
+    assert len(told) == 2
+    assert "broken.json" in told[0]
+    assert "topics.json" in told[1]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "not json", "[]", "{}", '"talk"', "3", '[{"session_1": 5}]', '[{"session_1": [7]}]']
+)
+def test_a_file_without_a_dialogue_is_refused_with_its_name(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "nothing.json"
+    file.write_text(text)
+    with pytest.raises(dialogues.NotADialogue, match=r"nothing\.json"):
+        dialogues.read_dialogues(file, Told())
+
+
+@pytest.mark.parametrize(
+    ("evidence", "ids"),
+    [
+        (["D1:1", "D2:3"], ("D1:1", "D2:3")),
+        ("D1:1", ("D1:1",)),
+        ("D1:1; D2:3", ("D1:1", "D2:3")),
+        (["D1:1 D2:3", "D1:1"], ("D1:1", "D2:3")),
+        ("D1:1,D2:3", ("D1:1", "D2:3")),
+        (["D:1:1"], ("D1:1",)),
+        (["D01:01"], ("D1:1",)),
+        (["d2:3 "], ("D2:3",)),
+        (["D2: 3"], ("D2:3",)),
+        (["D2:33"], ()),
+        (["D", "", None, {}], ()),
+        (None, ()),
+        ([["D1:1"], ["D2:3"]], ("D1:1", "D2:3")),
+        ({"first": ["17"], "second": 4}, ("17", "4")),
+        (["chat_id: 17"], ("17",)),
+        (17, ("17",)),
+    ],
+)
+def test_evidence_is_read_as_it_was_meant(evidence: Any, ids: tuple[str, ...]) -> None:
+    assert dialogues.cited(evidence, {"D1:1", "D2:3", "17", "4"}) == ids
+
+
+_json = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text("D:0123456789;, x", max_size=12),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(_json, st.sets(st.sampled_from(["D1:1", "D1:2", "D2:1", "5"])))
+def test_whatever_the_evidence_is_the_ids_are_known_ones_each_once(evidence: Any, known: set[str]) -> None:
+    ids = dialogues.cited(evidence, known)
+    assert len(set(ids)) == len(ids)
+    assert set(ids) <= known
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["session_1", "session_1_date_time", "qa", "name", "conversation", "sessions"]), _json
+    )
+)
+def test_any_item_is_a_dialogue_or_refused(item: dict[str, Any]) -> None:
+    try:
+        talk = dialogues.dialogue(item, "any", Told())
+    except dialogues.NotADialogue:
+        return
+    assert talk.turns
+    assert all(set(question.evidence) <= set(talk.session_of) for question in talk.questions)
+
+
+@pytest.mark.parametrize(
+    ("text", "iso"),
+    [
+        ("1:56 pm on 8 May, 2023", "2023-05-08T13:56:00+00:00"),
+        ("12:09 am on 13 September, 2023", "2023-09-13T00:09:00+00:00"),
+        ("29.12.2023, 01:37:25", "2023-12-29T01:37:25+00:00"),
+        ("01.02.2024 09:05", "2024-02-01T09:05:00+00:00"),
+        ("2023-05-08T13:56:00", "2023-05-08T13:56:00+00:00"),
+        ("2023-05-08T13:56:00Z", "2023-05-08T13:56:00+00:00"),
+        ("2023-05-08 13:56:00+02:00", "2023-05-08T11:56:00+00:00"),
+        ("2023/05/20 (Sat) 02:21", "2023-05-20T02:21:00+00:00"),
+        ("March-15-2024", "2024-03-15T00:00:00+00:00"),
+        ("15-March-2024", "2024-03-15T00:00:00+00:00"),
+        ("Friday, March 15th, 2024", "2024-03-15T00:00:00+00:00"),
+        ("15 Mar 2024 7:05 PM", "2024-03-15T19:05:00+00:00"),
+        ("12/29/23, 7:05 PM", "2023-12-29T19:05:00+00:00"),
+        ("29/12/2023, 19:05", "2023-12-29T19:05:00+00:00"),
+        (1703813845, "2023-12-29T01:37:25+00:00"),
+        ("1703813845000", "2023-12-29T01:37:25+00:00"),
+        ("the day after", None),
+        ("", None),
+        (None, None),
+        (True, None),
+        (float("inf"), None),
+        ([2023], None),
+    ],
+)
+def test_times_are_read_in_many_formats(text: Any, iso: str | None) -> None:
+    found = moments.read_moment(text)
+    assert (found and found.isoformat()) == iso
+
+
+@given(st.text() | st.floats() | st.integers() | st.text("0123456789-/.:, apm"))
+def test_no_text_breaks_the_reading_of_times(text: Any) -> None:
+    found = moments.read_moment(text)
+    assert found is None or found.tzinfo is UTC
