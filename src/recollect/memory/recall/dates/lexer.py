@@ -1,0 +1,231 @@
+"""Words to tags: a text becomes a string with one character for each word, which the grammar reads."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from recollect.memory.recall.dates.civil import DAY, day_of, month_length
+from recollect.memory.recall.dates.languages import LANGUAGES, Language
+from recollect.memory.recall.dates.languages.table import Phrase
+
+Item = tuple[Any, int, int]
+"""What a word means, and where it begins and ends in the text."""
+
+_WORDS = re.compile(r"[^\W_]+")
+_NUMERIC = re.compile(r"(?:19|20)[0-9][0-9]|[0-9]0s\b|[0-9][/.-][0-9]{1,2}[/.-][0-9]")
+_TOKEN = re.compile(
+    r"[^\W\d_][^\W_]*(?:['\u2019][^\W\d_]+)?"
+    r"|[0-9]+(?:[-/.\u2013][0-9]+)*(?:[^\W\d_][^\W_]*)?"
+    r"|['\u2019][0-9]{2}s?\b"
+    r"|[^\w\s]|\n"
+)
+_TOO_LONG = 32
+_PUNCTUATION = dict.fromkeys(".?!;\n", ".") | dict.fromkeys(",()", ",") | dict.fromkeys("-\u2013\u2014", "-")
+_PUNCTUATION |= dict.fromkeys("$#€£¥", "#") | {"&": "&"}
+_NUMBER = re.compile(r"([0-9]{1,6})(?:([-/.\u2013])([0-9]{1,6})(?:\2([0-9]{1,6}))?)?([^\W_]*)\Z")
+_ORDINAL = frozenset(("st", "nd", "rd", "th"))
+_OTHER = ("x", None)
+
+
+def language_of(text: str) -> Language | None:
+    """The language to read a text in, or None when nothing in it can be part of a time expression."""
+    words = set(_WORDS.findall(text.lower()))
+    known = [one for one in LANGUAGES.values() if not one.triggers.isdisjoint(words)]
+    if not known:
+        return LANGUAGES["en"] if _NUMERIC.search(text) else None
+    if len(known) == 1:
+        return known[0]
+    return max(known, key=lambda one: len(words & one.words.keys()))
+
+
+@dataclass(frozen=True, slots=True)
+class Sentences:
+    """Where sentences end, and where words are that speak of the future."""
+
+    stops: list[int]
+    cues: list[int]
+
+    def speak_of_future(self, position: int) -> bool:
+        """Whether the sentence around a position does."""
+        if not self.cues:
+            return False
+        sentence = bisect_left(self.stops, position)
+        return any(bisect_left(self.stops, cue) == sentence for cue in self.cues)
+
+
+class Lexer:
+    """Reads one text."""
+
+    __slots__ = ("cues", "items", "language", "stops", "tags", "text")
+
+    def __init__(self, text: str, language: Language) -> None:
+        self.text, self.language = text, language
+        self.tags: list[str] = []
+        self.items: list[Item] = []
+        self.stops: list[int] = []
+        self.cues: list[int] = []
+
+    def read(self) -> tuple[str, list[Item], Sentences]:
+        """The tags as one string, what stands behind each, and the sentences."""
+        tags, items, words, phrases = self.tags, self.items, self.language.words, self.language.phrases
+        tokens = list(_TOKEN.finditer(self.text))
+        skip = 0
+        for index, found in enumerate(tokens):
+            if skip:
+                skip -= 1
+                continue
+            token = found[0]
+            if not token[0].isalpha():
+                self._other(token, found.start(), found.end())
+                continue
+            word = _plain(token)
+            tag, value = words.get(word, _OTHER)
+            start, end = found.span()
+            if word in phrases and (phrase := _phrase(phrases[word], tokens, index)):
+                following, tag, value = phrase
+                skip = len(following)
+                end = tokens[index + skip].end()
+            elif tag in "MwU":
+                tag = self._checked(word, token, tag)
+            elif tag == "x" and tags and tags[-1] in "dyo" and word in self.language.counted:
+                tags[-1] = "c"
+            if tag in "UNC" or (tag == "D" and value[0] > 0) or (tag in "KY" and value > 0):
+                self.cues.append(start)
+            tags.append(tag)
+            items.append((value, start, end))
+        return "".join(tags), items, Sentences(self.stops, self.cues)
+
+    def _add(self, tag: str, value: Any, start: int, end: int) -> None:
+        self.tags.append(tag)
+        self.items.append((value, start, end))
+
+    def _checked(self, word: str, token: str, tag: str) -> str:
+        """Whether May is a month, Sun a day and Will no name, as far as capitals and the place in the sentence say."""
+        capital = token[0].isupper() and not (len(token) > 1 and token.isupper())
+        starts = not self.tags or self.tags[-1] in '."'
+        if tag == "U":
+            return "x" if capital and not starts and len(word) == 4 and word == "will" else tag
+        if tag == "w":
+            return "x" if word in self.language.guarded and not capital else tag
+        if word in self.language.abbreviations or (word in self.language.guarded and not capital):
+            return "m"
+        return "m" if starts and capital and word in self.language.named else tag
+
+    def _other(self, token: str, start: int, end: int) -> None:
+        if token[0] in "0123456789":
+            self._number(token, start, end)
+        elif len(token) > 1:
+            self._apostrophe(token, start, end)
+        else:
+            self._punctuation(token, start, end)
+
+    def _number(self, token: str, start: int, end: int) -> None:
+        found = _NUMBER.match(token) if len(token) < _TOO_LONG else None
+        if found is None or (self.tags and self.tags[-1] == "#") or self.text[end : end + 1] in ("%", "°"):
+            self._add("c" if token.isdecimal() and len(token) < 7 else "x", found and int(found[1]), start, end)
+            return
+        first, _, second, third, suffix = found.groups()
+        suffix = suffix.lower()
+        if second is None:
+            self._add(*_whole(first, suffix, self.tags), start, end)
+        elif third is not None:
+            days = _date(first, found[2], second, third, self.language) if suffix[:1] in ("", "t") else None
+            self._add("A" if days else "x", days, start, end)
+        elif found[2] in "-/" and (days := _month(first, second)) and not suffix:
+            self._add("A", days, start, end)
+        elif found[2] in "-\u2013" and (not suffix or suffix in _ORDINAL):
+            middle = start + len(first)
+            self._add(*_whole(first, "", self.tags), start, middle)
+            self._add("-", None, middle, middle + 1)
+            self._add(*_whole(second, suffix, self.tags), middle + 1, end)
+        else:
+            self._add("x", None, start, end)
+
+    def _apostrophe(self, token: str, start: int, end: int) -> None:
+        """'22 after a month, a season or "of"; the '90s."""
+        if token[-1] == "s":
+            self._add("Z", int(token[1:3]), start, end)
+        elif self.tags and self.tags[-1] in "MmSVHOido":
+            self._add("y", _century(int(token[1:])), start, end)
+        else:
+            self._add("x", None, start, end)
+
+    def _punctuation(self, token: str, start: int, end: int) -> None:
+        tag = _PUNCTUATION.get(token, '"')
+        if token == "." and self.tags:
+            _, begun, ended = self.items[-1]
+            if ended == start and self.text[begun:ended].lower() in self.language.abbreviations:
+                return
+            if ended == start and self.tags[-1] == "d" and self.language.dot_is_ordinal:
+                self.tags[-1] = "o"
+                return
+        if tag == ".":
+            self.stops.append(start)
+        self._add(tag, None, start, end)
+
+
+def _plain(token: str) -> str:
+    word = token.lower()
+    if "\u2019" in word:
+        word = word.replace("\u2019", "'")
+    return word[:-2] if word.endswith("'s") else word
+
+
+def _phrase(phrases: Sequence[Phrase], tokens: Sequence[re.Match[str]], index: int) -> Phrase | None:
+    for phrase in phrases:
+        following = phrase[0]
+        if index + len(following) < len(tokens) and all(
+            _plain(tokens[index + 1 + place][0]) == word for place, word in enumerate(following)
+        ):
+            return phrase
+    return None
+
+
+def _whole(digits: str, suffix: str, before: Sequence[str]) -> tuple[str, Any]:
+    """A number without separators: a year, a day, a count, an ordinal or a decade."""
+    number = int(digits)
+    if not suffix:
+        if len(digits) == 4 and 1900 <= number <= 2099:
+            return "y", number
+        return ("d" if len(digits) < 3 and 1 <= number <= 31 else "c"), number
+    if suffix in _ORDINAL:
+        return ("o" if 1 <= number <= 31 else "x"), number
+    if suffix == "s" and number % 10 == 0:
+        if len(digits) == 4 and 1500 <= number <= 2090:
+            return "Z", number
+        # "The 90s" and "mid-90s" are years, "in her 90s" is an age.
+        if len(digits) == 2 and ("".join(before[-2:]).rstrip("-")[-1:] in ("h", "E")):
+            return "Z", number
+    return "x", None
+
+
+def _century(year: int) -> int:
+    return year + (2000 if year < 70 else 1900)
+
+
+def _month(first: str, second: str) -> tuple[int, int, str] | None:
+    if len(first) != 4 or len(second) != 2 or not (1900 <= int(first) <= 2099 and 1 <= int(second) <= 12):
+        return None
+    year, month = int(first), int(second)
+    return day_of(year, month) * DAY, day_of(year, month + 1) * DAY, "month"
+
+
+def _date(first: str, separator: str, second: str, third: str, language: Language) -> tuple[int, int, str] | None:
+    """A date in digits: 2023-05-08, 8.5.2023, and 05/08/2023 as the language reads it where both readings are dates."""
+    if len(first) == 4:
+        year, month, day = int(first), int(second), int(third)
+    elif len(third) == 4 or (len(third) == 2 and separator == "/"):
+        year = int(third) if len(third) == 4 else _century(int(third))
+        day, month = int(first), int(second)
+        if separator != "." and month <= 12 and (day <= 12 and not language.day_first) or month > 12:
+            day, month = month, day
+    else:
+        return None
+    if not (1 <= year <= 9999 and 1 <= month <= 12 and 1 <= day <= month_length(year, month)):
+        return None
+    start = day_of(year, month, day)
+    return start * DAY, (start + 1) * DAY, "day"
