@@ -1,0 +1,260 @@
+"""`user.working_context`: what a model should know before it answers, within a token budget.
+
+Four sections: the rolling summary, always-on memories, recalled memories, recent turns. Over budget, the oldest turns
+go first, then the weakest memories that were recalled.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from recollect.chat.budget import MEDIA_TOKENS, count_tokens_heuristic, estimate_system_tokens
+from recollect.conversations import checks
+from recollect.errors import InvalidArgumentError, NotFoundError
+from recollect.memory.material import Draft, Material, Turn, turns_of
+from recollect.memory.templates import Templates
+from recollect.types import Message, message_text
+from recollect.types.context import WorkingContext
+from recollect.types.conversations import Conversation, StoredMessage
+from recollect.types.jsontext import dump_json
+from recollect.types.memory import Atom, MemorySpace, RecallHit, RecallResult
+from recollect.types.times import utc_now
+
+TokenCounter = Callable[[str], int | Awaitable[int]]
+"""How many tokens a text has, such as your provider's own count; it may be async."""
+
+PAGE = 50
+LARGEST_PAGE = 1_000
+QUERY_LENGTH = 4_000
+"""How much of a user's message is recalled by: a pasted document has no topic."""
+SPARE_HITS = 8
+MOST_SPARE_HITS = 200
+
+
+class Talks(Protocol):
+    """What is asked of `user.conversations`."""
+
+    async def get(self, id: str) -> Conversation | None: ...
+
+    async def raw_turns(self, id: str, limit: int | None = None, before: int | None = None) -> list[StoredMessage]: ...
+
+
+class Memories(Protocol):
+    """What is asked of `user.memory`."""
+
+    async def get_space(self, space_id: str) -> MemorySpace | None: ...
+
+    async def list_atoms(
+        self, space_id: str, *, categories: Sequence[str], limit: int | None, valid_at: datetime | None
+    ) -> list[Atom]: ...
+
+    async def recall_by_topic(
+        self, space_id: str, query: str, *, limit: int, valid_at: datetime | None
+    ) -> RecallResult: ...
+
+
+class WorkingContexts:
+    """Builds the working context of a user's conversations."""
+
+    def __init__(
+        self,
+        conversations: Talks,
+        memory: Memories,
+        templates: Templates | None = None,
+        count_tokens: TokenCounter | None = None,
+        *,
+        clock: Callable[[], datetime] = utc_now,
+    ) -> None:
+        self._conversations = conversations
+        self._memory = memory
+        self._templates = Templates() if templates is None else templates
+        self._count_tokens = count_tokens
+        self._clock = clock
+
+    async def build(
+        self,
+        conversation_id: str,
+        memory_space_id: str | None = None,
+        recall_query: str | None = None,
+        recent_turns: int = 10,
+        recall_limit: int = 8,
+        token_budget: int = 8_000,
+        include_rolling_summary: bool = True,
+        always_on_category_names: Sequence[str] = (),
+        template_id: str = "default",
+        *,
+        count_tokens: TokenCounter | None = None,
+        now: datetime | str | None = None,
+    ) -> WorkingContext:
+        """Put together what a model should know before it answers in this conversation.
+
+        - Without `memory_space_id` nothing is remembered. `recall_query` is what to recall by; without one it is the
+          last thing the user said.
+        - `always_on_category_names` are categories whose memories are in it whatever is asked.
+        - `template_id` is "default" (plain text), "xml", "messages" (the turns follow as messages), or your own.
+        - `count_tokens` counts a text's tokens, by default about four characters each.
+        - `now` builds it as of another moment.
+        """
+        template = self._templates.get(template_id)
+        recent_turns = checks.count("recent_turns", recent_turns)
+        recall_limit = checks.count("recall_limit", recall_limit)
+        token_budget = checks.count("token_budget", token_budget)
+        always_on = _names(always_on_category_names)
+        query = checks.optional_text("recall_query", recall_query, checks.CONTENT_LENGTH)
+        valid_at = None if now is None else checks.moment("now", now)
+        counter = count_tokens or self._count_tokens
+        if counter is not None and not callable(counter):
+            raise InvalidArgumentError(f"count_tokens is a function from a text to a number, not {counter!r:.80}.")
+
+        id = checks.known_id("conversation", conversation_id)
+        conversation = await self._conversations.get(id)
+        if conversation is None:
+            raise NotFoundError("conversation", conversation_id)
+        recalls = memory_space_id is not None and recall_limit > 0
+        turns: list[Turn] = []
+        if recent_turns or (recalls and query is None):
+            messages = await self._tail(id, recent_turns)
+            turns = turns_of(messages, recent_turns)
+            query = _last_said(messages) if query is None else query
+        query = query if recalls and query and query.strip() else None
+
+        kept: list[Atom] = []
+        hits: Sequence[RecallHit] = ()
+        if memory_space_id is not None:
+            space_id = checks.known_id("memory space", memory_space_id)
+            if always_on:
+                kept = await self._memory.list_atoms(space_id, categories=always_on, limit=None, valid_at=valid_at)
+                kept = sorted(kept, key=lambda atom: _always_on_order(atom, always_on))
+            if query is not None:
+                # Some hits will be left out: they are always on, or say what the recent turns say.
+                said = sum(len(turn.messages) for turn in turns)
+                limit = recall_limit + len(kept) + min(max(SPARE_HITS, said), MOST_SPARE_HITS)
+                hits = (await self._memory.recall_by_topic(space_id, query, limit=limit, valid_at=valid_at)).hits
+            elif not always_on and await self._memory.get_space(space_id) is None:
+                raise NotFoundError("memory space", space_id)
+
+        material = Material(
+            template=template,
+            now=valid_at or self._clock(),
+            summary=conversation.rolling_summary if include_rolling_summary else None,
+            always_on=tuple(kept),
+            candidates=tuple(hits),
+            recall_limit=recall_limit,
+            turns=tuple(turns),
+        )
+        return await _Fitting(material, counter, token_budget).context(query)
+
+    async def _tail(self, id: str, turns: int) -> list[StoredMessage]:
+        """The end of the conversation: at least that many turns and a bit, if there are as many."""
+        size = min(max(PAGE, 4 * turns), LARGEST_PAGE)
+        found: list[StoredMessage] = []
+        while True:
+            page = await self._conversations.raw_turns(id, limit=size, before=found[0].seq if found else None)
+            found = [*page, *found]
+            # One turn more than wanted: the oldest found may begin earlier still.
+            if len(page) < size or len({message.turn_id for message in found}) > turns:
+                return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    draft: Draft
+    tokens: int
+
+
+class _Fitting:
+    """Finds the most that fits, by few counts: a counter may be a request to a provider."""
+
+    def __init__(self, material: Material, counter: TokenCounter | None, budget: int) -> None:
+        self._material = material
+        self._counter = counter
+        self._budget = budget
+
+    async def context(self, query: str | None) -> WorkingContext:
+        material = self._material
+        chosen = await self._measured(len(material.turns), material.recall_limit)
+        if not self._fits(chosen):
+            fewer_turns = await self._largest(len(material.turns) - 1, lambda n: (n, material.recall_limit))
+            chosen = fewer_turns or chosen
+        if not self._fits(chosen):
+            most = len(material.hits_beside(0))
+            fewer_hits = await self._largest(most - 1, lambda n: (0, n))
+            chosen = fewer_hits or await self._measured(0, 0)
+        draft = chosen.draft
+        wanted = len(material.hits_beside(draft.turns))
+        return WorkingContext(
+            context_block=draft.block,
+            messages=material.messages(draft),
+            atoms_used=(*material.always_on, *(hit.atom for hit in draft.hits)),
+            tokens_estimated=chosen.tokens,
+            over_budget=not self._fits(chosen),
+            hits=draft.hits,
+            turns_used=draft.turns,
+            turns_dropped=len(material.turns) - draft.turns,
+            hits_dropped=wanted - len(draft.hits),
+            recall_query=query,
+        )
+
+    async def _largest(self, most: int, sizes: Callable[[int], tuple[int, int]]) -> _Measured | None:
+        """The largest of 0..most that fits, where more is never smaller; where it is, one that fits all the same."""
+        found = None
+        least = 0
+        while least <= most:
+            middle = (least + most + 1) // 2
+            measured = await self._measured(*sizes(middle))
+            if self._fits(measured):
+                found, least = measured, middle + 1
+            else:
+                most = middle - 1
+        return found
+
+    async def _measured(self, turns: int, hits: int) -> _Measured:
+        draft = self._material.draft(turns, hits)
+        if self._material.template.kind == "block":
+            return _Measured(draft, await self._count(draft.block))
+        messages = self._material.messages(draft)
+        if self._counter is None:
+            return _Measured(draft, count_tokens_heuristic(messages))
+        media = sum(MEDIA_TOKENS.get(part.kind, 0) for message in messages for part in message.parts or ())
+        return _Measured(draft, await self._count("\n".join(map(_spelled_out, messages))) + media)
+
+    def _fits(self, measured: _Measured) -> bool:
+        return measured.tokens <= self._budget
+
+    async def _count(self, text: str) -> int:
+        if self._counter is None:
+            return estimate_system_tokens(text)
+        counted = self._counter(text)
+        if inspect.isawaitable(counted):
+            counted = await counted
+        if isinstance(counted, bool) or not isinstance(counted, int) or counted < 0:
+            raise InvalidArgumentError(f"count_tokens gives a whole number of tokens, not {counted!r:.80}.")
+        return counted
+
+
+def _names(given: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(given, str) or not isinstance(given, Sequence | set | frozenset):
+        raise InvalidArgumentError(f"always_on_category_names is a list of names, not {given!r:.80}.")
+    return tuple(dict.fromkeys(checks.name("a category's name", name) for name in given))
+
+
+def _always_on_order(atom: Atom, names: Sequence[str]) -> tuple[int, int, float, str]:
+    """By category as they were named, then the important and the newer first; the same every time."""
+    place = names.index(atom.category.name) if atom.category.name in names else len(names)
+    return place, -atom.importance, -atom.valid_from.timestamp(), atom.id
+
+
+def _last_said(messages: Sequence[StoredMessage]) -> str | None:
+    for message in reversed(messages):
+        if message.role == "user" and message.visibility == "user" and message.text.strip():
+            return message.text[:QUERY_LENGTH]
+    return None
+
+
+def _spelled_out(message: Message) -> str:
+    calls = "".join(f"\n{call.name} {dump_json(call.input)}" for call in message.tool_calls)
+    return f"{message.role}: {message_text(message)}{calls}"
