@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from os import PathLike
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from recollect.background import Jobs
 from recollect.chat import Model
@@ -15,6 +15,7 @@ from recollect.conversations.log import close_stale
 from recollect.conversations.runtime import Runtime
 from recollect.conversations.summary import Summaries
 from recollect.conversations.turns import Turns
+from recollect.embed import Embedder
 from recollect.errors import ConfigurationError
 from recollect.stores import EventFeed, Store, open_store
 from recollect.sync import SyncRecollect
@@ -22,13 +23,19 @@ from recollect.types.conversations import Conversation
 from recollect.types.scope import Scope
 from recollect.types.times import utc_now
 
+if TYPE_CHECKING:
+    from recollect.memory.memory import Memory
+    from recollect.memory.opened import OpenedMemory
+
 
 class Recollect:
     """Conversations that are kept, in a file, in memory or in PostgreSQL.
 
     `url` is a path (`recollect.db`), `sqlite:///path`, `:memory:`, `postgresql://…`, or a store of your own. `model` is
     used where none is named. Every `summary_every` turns a conversation's rolling summary is refreshed in the
-    background (None: never; `worker=False`: not by this process). `clock` tells the time; tests can replace it.
+    background (None: never; `worker=False`: not by this process). `embedder` compares meanings: the bundled one by
+    default, another by name or as an object, or None to go by words alone. `memory_bytes` bounds what is held of users'
+    memories to answer quickly. `clock` tells the time; tests can replace it.
 
     Use it with `async with`, or with a plain `with` from synchronous code: every method then waits by itself.
 
@@ -48,8 +55,10 @@ class Recollect:
         url: str | PathLike[str] | Store = "recollect.db",
         *,
         model: str | Model | None = None,
+        embedder: str | Embedder | None = "static",
         worker: bool = True,
         summary_every: int | None = 20,
+        memory_bytes: int = 256 * 1024 * 1024,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
         if isinstance(url, str | PathLike):
@@ -64,6 +73,9 @@ class Recollect:
         self._claims = TurnClaims(self._runtime)
         self._summaries = Summaries(self._runtime)
         self._turns = Turns(self._runtime, self._claims, self._summaries.consider)
+        self._embedder = embedder
+        self._memory_bytes = memory_bytes
+        self._opened_memory: OpenedMemory | None = None
         self.events = EventFeed(store.events)
 
     async def open(self) -> Self:
@@ -75,6 +87,8 @@ class Recollect:
         """Finish what runs in the background, and close the store."""
         await self._runtime.jobs.close()
         await self._claims.close()
+        if self._opened_memory is not None:
+            await self._opened_memory.close()
         await self._runtime.store.close()
 
     async def __aenter__(self) -> Self:
@@ -101,11 +115,38 @@ class Recollect:
             checks.scope_name("app_id", app_id),
             checks.scope_name("user_id", user_id),
         )
-        return User(scope, Conversations(self._runtime, scope, self._turns, self._summaries))
+        return User(self, scope, Conversations(self._runtime, scope, self._turns, self._summaries))
+
+    async def reembed(self, on_progress: Callable[[int], Any] | None = None) -> int:
+        """Embed every user's memories that have no vector by the present embedder; gives how many there were.
+
+        It happens by itself in the background, space by space, when a space is used; this does all at once.
+        `on_progress` is called with the number done so far.
+        """
+        done = 0
+
+        def count(more: int) -> None:
+            nonlocal done
+            done += more
+            if on_progress is not None:
+                on_progress(done)
+
+        return await self._memory.embedding.fill_all(count)
 
     async def close_stale(self, older_than: timedelta | float) -> list[Conversation]:
         """Close every user's open conversations in which nothing happened for that long: for schedulers."""
         return await close_stale(self._runtime, None, older_than)
+
+    @property
+    def _memory(self) -> OpenedMemory:
+        """Loaded when memory is first used: conversations alone need no arrays."""
+        if self._opened_memory is None:
+            from recollect.embed.static import StaticEmbedder
+            from recollect.memory.opened import OpenedMemory
+
+            embedder = StaticEmbedder() if self._embedder == "static" else self._embedder
+            self._opened_memory = OpenedMemory(self._runtime, embedder, self._memory_bytes)  # type: ignore[arg-type]
+        return self._opened_memory
 
     @property
     def store(self) -> Store:
@@ -140,10 +181,16 @@ def _checked(clock: Callable[[], datetime]) -> Callable[[], datetime]:
 
 
 class User:
-    """One user's handle: `scope` says whose, `conversations` holds what was said."""
+    """One user's handle: `scope` says whose, `conversations` holds what was said, `memory` what is remembered."""
 
-    __slots__ = ("conversations", "scope")
+    __slots__ = ("_recollect", "conversations", "scope")
 
-    def __init__(self, scope: Scope, conversations: Conversations) -> None:
+    def __init__(self, recollect: Recollect, scope: Scope, conversations: Conversations) -> None:
+        self._recollect = recollect
         self.scope = scope
         self.conversations = conversations
+
+    @property
+    def memory(self) -> Memory:
+        """What is remembered of the user."""
+        return self._recollect._memory.of(self.scope)

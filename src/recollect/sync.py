@@ -14,7 +14,13 @@ from typing import Any
 
 from recollect.errors import ConfigurationError, StoreClosedError
 
-_HANDLES = ("recollect.app", "recollect.background", "recollect.conversations.log", "recollect.stores.feed")
+_HANDLES = (
+    "recollect.app",
+    "recollect.background",
+    "recollect.conversations.log",
+    "recollect.memory.memory",
+    "recollect.stores.feed",
+)
 
 
 class _Portal:

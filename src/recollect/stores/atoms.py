@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from recollect.errors import AtomSupersededError, NotFoundError
 from recollect.stores import memory_rows, rows
 from recollect.stores.engine import FOREVER, Operation
 from recollect.stores.entities import linked, resolved, unlinked
-from recollect.stores.ports import AtomDraft, AtomFilter, SpaceChanges, SpaceVersion
+from recollect.stores.ports import AtomDraft, AtomFilter, SpaceChanges
 from recollect.types.memory import Atom, AtomStatus, MemorySpace
 from recollect.types.scope import Scope
 from recollect.types.times import from_micros, to_micros
+
+
+@dataclass(frozen=True, slots=True)
+class SpaceVersion:
+    """How often a space was changed, and how many atoms were ever added to it."""
+
+    version: int
+    last_seq: int
+
 
 CHANGED = {AtomStatus.ACTIVE: "atom.restored", AtomStatus.ARCHIVED: "atom.archived", AtomStatus.DELETED: "atom.deleted"}
 
@@ -253,16 +263,19 @@ def _known(id: str) -> Operation[Atom]:
     return atom
 
 
-def changes(space_id: str, after: int, embedder: str) -> Operation[SpaceChanges]:
-    """What changed after a version."""
+def changes(space_id: str, after: int, embedder: str, most: int) -> Operation[SpaceChanges]:
+    """What changed after a version, unless the space has more than so many atoms."""
     # The version first: what is committed between two of these reads is read again the next time, and not missed.
     reached = yield from version(space_id)
+    if reached.version == after or reached.last_seq > most:
+        return SpaceChanges(reached.version, reached.last_seq)
     values = {"space_id": space_id, "after": after}
-    atoms = yield "atoms_changed", values
+    rows = yield "atoms_changed", values
     closings = yield "closings_changed", values
     vectors = yield "vectors_changed", {**values, "embedder": embedder}
-    found = yield "entity_list", {**values, "type": None}
-    return SpaceChanges(reached.version, atoms, closings, vectors, [memory_rows.entity(row) for row in found])
+    found = yield "entities_changed", values
+    entities = [memory_rows.entity(row) for row in found]
+    return SpaceChanges(reached.version, reached.last_seq, rows, closings, vectors, entities)
 
 
 def to_embed(space_id: str, embedder: str, before: int, limit: int) -> Operation[list[tuple[int, str]]]:

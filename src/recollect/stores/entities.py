@@ -52,7 +52,7 @@ def listed(space_id: str, type: EntityType | None) -> Operation[list[Entity]]:
     """The entities of a space that stand for themselves."""
     if not (yield "space_version", {"id": space_id}):
         raise NotFoundError("space", space_id)
-    found = yield "entity_list", {"space_id": space_id, "after": -1, "type": None if type is None else type.value}
+    found = yield "entity_list", {"space_id": space_id, "type": None if type is None else type.value}
     return [memory_rows.entity(row) for row in found]
 
 

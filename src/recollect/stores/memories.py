@@ -9,7 +9,7 @@ from typing import Any
 
 from recollect.stores import atoms, entities, rows
 from recollect.stores.engine import FOREVER, Engine, Operation
-from recollect.stores.ports import AtomDraft, AtomFilter, EntityDraft, SpaceChanges, SpaceVersion
+from recollect.stores.ports import AtomDraft, AtomFilter, EntityDraft, SpaceChanges
 from recollect.types.memory import Atom, AtomStatus, Entity, EntityType, MemorySpace
 from recollect.types.scope import Scope
 from recollect.types.times import to_micros
@@ -74,11 +74,11 @@ class SqlMemories:
     async def merge(self, scope: Scope, canonical_id: str, alias_id: str, *, now: datetime) -> Entity:
         return await self._engine.write(scope, partial(entities.merge, canonical_id, alias_id, to_micros(now)))
 
-    async def version(self, scope: Scope, space_id: str) -> SpaceVersion:
-        return await self._engine.read(scope, partial(atoms.version, space_id))
-
-    async def changes(self, scope: Scope, space_id: str, *, after: int, embedder: str) -> SpaceChanges:
-        return await self._engine.read(scope, partial(atoms.changes, space_id, after, embedder))
+    async def changes(
+        self, scope: Scope, space_id: str, *, after: int, embedder: str, most: int | None = None
+    ) -> SpaceChanges:
+        reading = partial(atoms.changes, space_id, after, embedder, FOREVER if most is None else most)
+        return await self._engine.read(scope, reading)
 
     async def to_embed(
         self, scope: Scope, space_id: str, *, embedder: str, before: int | None, limit: int

@@ -198,14 +198,6 @@ class AtomFilter:
 
 
 @dataclass(frozen=True, slots=True)
-class SpaceVersion:
-    """How often a space was changed, and how many atoms were ever added to it."""
-
-    version: int
-    last_seq: int
-
-
-@dataclass(frozen=True, slots=True)
 class SpaceChanges:
     """What changed in a space after a version: rows as the store keeps them, which `memory_rows` reads.
 
@@ -213,10 +205,11 @@ class SpaceChanges:
     """
 
     version: int
-    atoms: Sequence[Sequence[Any]]
-    closings: Sequence[Sequence[int]]
-    vectors: Sequence[Sequence[Any]]
-    entities: Sequence[Entity]
+    last_seq: int
+    atoms: Sequence[Sequence[Any]] = ()
+    closings: Sequence[Sequence[int]] = ()
+    vectors: Sequence[Sequence[Any]] = ()
+    entities: Sequence[Entity] = ()
 
 
 class Memories(Protocol):
@@ -233,8 +226,8 @@ class Memories(Protocol):
     - `set_status` changes nothing if it is so already. What was deleted stays so: it raises `NotFoundError`.
     - `merge` gives the alias's names and atoms to the canonical entity; both are followed to what they were merged
       into. Merging again changes nothing.
-    - `version` is what `changes` goes on from: it counts every change. `changes` gives what changed after one, and may
-      give more than once what changes while it reads.
+    - `changes` gives what changed after a version, which counts every change, and may give more than once what changes
+      while it reads. A space that ever had more than `most` atoms is not read: the numbers alone come back.
     - `to_embed` gives atoms (seq, text) without a vector by that embedder, the newest first, before a seq.
       `save_vectors` replaces their vectors.
     """
@@ -269,9 +262,9 @@ class Memories(Protocol):
 
     async def merge(self, scope: Scope, canonical_id: str, alias_id: str, *, now: datetime) -> Entity: ...
 
-    async def version(self, scope: Scope, space_id: str) -> SpaceVersion: ...
-
-    async def changes(self, scope: Scope, space_id: str, *, after: int, embedder: str) -> SpaceChanges: ...
+    async def changes(
+        self, scope: Scope, space_id: str, *, after: int, embedder: str, most: int | None = None
+    ) -> SpaceChanges: ...
 
     async def to_embed(
         self, scope: Scope, space_id: str, *, embedder: str, before: int | None, limit: int

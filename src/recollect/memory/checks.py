@@ -1,0 +1,95 @@
+"""What may be remembered, and how much of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, TypeVar
+
+from recollect.conversations import checks
+from recollect.errors import InvalidArgumentError
+from recollect.types.memory import Category, CategoryKind
+
+Word = TypeVar("Word", bound=StrEnum)
+
+TEXT_LENGTH = 50_000
+NAME_LENGTH = 500
+IDS = 10_000
+
+
+def text(value: Any) -> str:
+    """A text to remember."""
+    return checks.name("text", value, TEXT_LENGTH)
+
+
+def question(what: str, value: Any) -> str:
+    """Something that is asked; what is longer than a memory is cut, for nothing could match it all."""
+    if not isinstance(value, str) or not value.strip():
+        raise InvalidArgumentError(f"{what} is a text that is not empty, not {value!r:.80}.")
+    return value[:TEXT_LENGTH].encode(errors="replace").decode()
+
+
+def category(value: Category | Mapping[str, Any], *, platform: bool = False) -> Category:
+    """A category to write; only the platform writes patterns."""
+    if isinstance(value, Category):
+        made = value
+    elif isinstance(value, Mapping):
+        unknown = set(value) - {"name", "kind"}
+        if unknown or "name" not in value or "kind" not in value:
+            raise InvalidArgumentError(f"a category has a name and a kind, not {dict(value)!r:.120}.")
+        made = Category(value["name"], one_of("the category's kind", value["kind"], CategoryKind))
+    else:
+        raise InvalidArgumentError(
+            f"category is a Category or a mapping such as {{'name': 'diet', 'kind': 'FACT'}}, not {value!r:.80}."
+        )
+    checks.name("the category's name", made.name)
+    if made.kind is CategoryKind.PATTERN and not platform:
+        raise InvalidArgumentError("patterns are found by the platform; write a FACT, RULE or PREFERENCE instead.")
+    return made
+
+
+def one_of(what: str, value: Any, words: type[Word]) -> Word:
+    """One of an enumeration's words, in any case."""
+    try:
+        return words(value.upper() if isinstance(value, str) else value)
+    except ValueError:
+        raise InvalidArgumentError(f"{what} is one of {', '.join(words)}, not {value!r:.80}.") from None
+
+
+def importance(value: Any) -> int:
+    """From 1 to 5."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 5:
+        raise InvalidArgumentError(f"importance is a whole number from 1 to 5, not {value!r:.80}.")
+    return value
+
+
+def share(what: str, value: Any) -> float:
+    """From 0 to 1."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise InvalidArgumentError(f"{what} is a number from 0 to 1, not {value!r:.80}.")
+    return float(value)
+
+
+def ids(what: str, value: Iterable[str]) -> tuple[str, ...]:
+    """Ids, each once."""
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise InvalidArgumentError(f"{what} is a list of ids, not {value!r:.80}.")
+    found = tuple(dict.fromkeys(checks.name(f"each of {what}", each, checks.KEY_LENGTH) for each in value))
+    if len(found) > IDS:
+        raise InvalidArgumentError(f"{what} has {len(found)} ids; {IDS} is the limit.")
+    return found
+
+
+def names(what: str, value: Iterable[str] | None) -> tuple[str, ...] | None:
+    """Names, or None for any."""
+    if value is None:
+        return None
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise InvalidArgumentError(f"{what} is a list of names, not {value!r:.80}.")
+    return tuple(checks.name(f"each of {what}", each) for each in value)
+
+
+def moment(what: str, value: datetime | str | None) -> datetime | None:
+    """A point in time, or None."""
+    return None if value is None else checks.moment(what, value)

@@ -1,0 +1,495 @@
+"""`user.memory`: what is remembered of one user."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from recollect.conversations import checks as common
+from recollect.conversations.runtime import Runtime
+from recollect.errors import InvalidArgumentError, NotFoundError
+from recollect.memory import checks, searching
+from recollect.memory.embedding import Embedding
+from recollect.memory.recalling import Recall, Recollection
+from recollect.memory.verbatim import verbatim_drafts
+from recollect.memory.view import NEVER, Wanted
+from recollect.stores import AtomDraft, AtomFilter, EntityDraft, Memories
+from recollect.types.ids import new_id
+from recollect.types.memory import (
+    Atom,
+    AtomStatus,
+    Category,
+    CategoryKind,
+    Entity,
+    EntityType,
+    MemorySpace,
+    RecallResult,
+)
+from recollect.types.scope import Scope
+from recollect.types.times import to_micros
+
+DEFAULT_SPACE = "default"
+RECALL_LIMIT = 10
+TIMELINE_LIMIT = 20
+ENTITY_LIMIT = 20
+BATCH = 500
+FACT = Category("fact", CategoryKind.FACT)
+
+Moment = datetime | str | None
+CategoryLike = Category | Mapping[str, Any]
+
+
+class Memory:
+    """One user's memory: spaces that hold atoms and entities, never seen by anyone else.
+
+    `get_…` gives None for an unknown id, everything else raises `NotFoundError`; an id of another user is unknown.
+    """
+
+    def __init__(self, runtime: Runtime, scope: Scope, embedding: Embedding, recall: Recall) -> None:
+        self._runtime = runtime
+        self._scope = scope
+        self._embedding = embedding
+        self._recall = recall
+
+    # Spaces
+
+    async def create_space(
+        self, name: str = DEFAULT_SPACE, metadata: Mapping[str, Any] | None = None, *, once: bool = False
+    ) -> MemorySpace:
+        """Make a space. With `once`, the first space of that name is given back if there is one."""
+        now = self._runtime.clock()
+        made = MemorySpace(
+            id=new_id("ms"),
+            scope=self._scope,
+            name=common.name("name", name),
+            created_at=now,
+            updated_at=now,
+            metadata=common.metadata(metadata),
+        )
+        return await self._memories.create_space(self._scope, made, once=once)
+
+    async def get_space(self, id: str) -> MemorySpace | None:
+        """The space of that id, or None."""
+        return await self._memories.space(self._scope, id) if common.is_id(id) else None
+
+    async def list_spaces(self, name: str | None = None) -> builtins.list[MemorySpace]:
+        """The spaces, the oldest first; with a name, those called that."""
+        return await self._memories.spaces(self._scope, name=common.optional_text("name", name, common.NAME_LENGTH))
+
+    async def delete_space(self, id: str) -> None:
+        """Hide a space with all that is in it."""
+        await self._memories.delete_space(self._scope, common.known_id("space", id), now=self._runtime.clock())
+
+    # Atoms
+
+    async def add_atom(
+        self,
+        space_id: str,
+        text: str,
+        category: CategoryLike = FACT,
+        importance: int = 3,
+        confidence: float = 1.0,
+        valid_from: Moment = None,
+        source_conversation_id: str | None = None,
+        source_message_ids: Iterable[str] = (),
+        entity_ids: Iterable[str] = (),
+        valid_to: Moment = None,
+    ) -> Atom:
+        """Remember something.
+
+        `valid_from` is when it became true (now, if you do not say), `valid_to` when it ends, if that is known. Cite
+        where it comes from with `source_conversation_id` and `source_message_ids`.
+        """
+        draft = self._draft(
+            {
+                "text": text,
+                "category": category,
+                "importance": importance,
+                "confidence": confidence,
+                "valid_from": valid_from,
+                "source_conversation_id": source_conversation_id,
+                "source_message_ids": source_message_ids,
+                "entity_ids": entity_ids,
+                "valid_to": valid_to,
+            }
+        )
+        [atom] = await self._add(space_id, [draft])
+        return atom
+
+    async def add_atoms(self, space_id: str, atoms: Sequence[Mapping[str, Any]]) -> builtins.list[Atom]:
+        """Remember many things in one transaction, for imports: all are stored, or none.
+
+        Each is a mapping with what `add_atom` takes.
+        """
+        drafts = [self._draft({"category": FACT, **atom}) for atom in atoms]
+        return await self._add(space_id, drafts)
+
+    async def get_atom(self, id: str) -> Atom | None:
+        """The atom of that id, whatever its status, or None."""
+        return await self._memories.atom(self._scope, id) if common.is_id(id) else None
+
+    async def supersede_atom(
+        self,
+        old_id: str,
+        text: str,
+        category: CategoryLike | None = None,
+        importance: int | None = None,
+        confidence: float | None = None,
+        valid_from: Moment = None,
+        source_conversation_id: str | None = None,
+        source_message_ids: Iterable[str] = (),
+        entity_ids: Iterable[str] | None = None,
+        valid_to: Moment = None,
+    ) -> Atom:
+        """Put a new atom in an old one's place: the old one held until the new one's `valid_from` (now, if not said).
+
+        What is not given is as in the old one, but for where it comes from. Only the last atom of a chain can be
+        superseded: another raises `AtomSupersededError`, which names what took its place.
+        """
+        old = await self.get_atom(old_id)
+        if old is None:
+            raise NotFoundError("atom", old_id)
+        draft = self._draft(
+            {
+                "text": text,
+                "category": old.category if category is None else checks.category(category),
+                "importance": old.importance if importance is None else importance,
+                "confidence": old.confidence if confidence is None else confidence,
+                "valid_from": valid_from,
+                "source_conversation_id": source_conversation_id,
+                "source_message_ids": source_message_ids,
+                "entity_ids": old.entity_ids if entity_ids is None else entity_ids,
+                "valid_to": valid_to,
+            },
+            platform=True,
+        )
+        [draft] = await self._embedded([draft])
+        return await self._memories.supersede(self._scope, old_id, draft, now=self._runtime.clock())
+
+    async def archive_atom(self, id: str) -> Atom:
+        """Put an atom aside: it is kept, and recalled only when asked for."""
+        return await self._set_status(id, AtomStatus.ARCHIVED)
+
+    async def restore_atom(self, id: str) -> Atom:
+        """Bring back what was archived."""
+        return await self._set_status(id, AtomStatus.ACTIVE)
+
+    async def delete_atom(self, id: str) -> Atom:
+        """Forget an atom: it is never recalled again."""
+        return await self._set_status(id, AtomStatus.DELETED)
+
+    async def list_atoms(
+        self,
+        space_id: str,
+        category: str | CategoryLike | None = None,
+        status: str = AtomStatus.ACTIVE,
+        valid_at: Moment = None,
+        limit: int | None = None,
+        *,
+        known_at: Moment = None,
+        categories: Iterable[str] = (),
+        before: str | Atom | None = None,
+    ) -> builtins.list[Atom]:
+        """Atoms, the newest first: those that are not over or, with `valid_at`, those that held at that moment.
+
+        `known_at` gives what was known then, `category` and `categories` those of these names. For the next page, pass
+        the last atom as `before`.
+        """
+        wanted = checks.names("categories", categories) or ()
+        if category is not None:
+            name = category if isinstance(category, str) else checks.category(category, platform=True).name
+            wanted = (common.name("category", name), *wanted)
+        moment = checks.moment("valid_at", valid_at)
+        asked = AtomFilter(
+            status=checks.one_of("status", status, AtomStatus),
+            valid_at=moment or self._runtime.clock(),
+            known_at=checks.moment("known_at", known_at),
+            begun=moment is not None,
+            categories=tuple(dict.fromkeys(wanted)),
+            limit=None if limit is None else common.count("limit", limit),
+            before=before.id if isinstance(before, Atom) else common.optional_text("before", before, common.KEY_LENGTH),
+        )
+        return await self._memories.atoms(self._scope, common.known_id("space", space_id), asked)
+
+    # Entities
+
+    async def create_entity(
+        self,
+        space_id: str,
+        type: str,
+        canonical_name: str,
+        description: str | None = None,
+        attributes: Mapping[str, Any] | None = None,
+        aliases: Iterable[str] = (),
+    ) -> Entity:
+        """Make an entity that atoms can be about."""
+        draft = EntityDraft(
+            id=new_id("ent"),
+            type=checks.one_of("type", type, EntityType),
+            canonical_name=common.name("canonical_name", canonical_name, checks.NAME_LENGTH).strip(),
+            description=common.optional_text("description", description, checks.TEXT_LENGTH),
+            attributes=common.metadata(attributes),
+            aliases=tuple(name.strip() for name in checks.names("aliases", aliases) or ()),
+        )
+        space_id = common.known_id("space", space_id)
+        return await self._memories.create_entity(self._scope, space_id, draft, now=self._runtime.clock())
+
+    async def get_entity(self, id: str) -> Entity | None:
+        """The entity of that id, also one that was merged, or None."""
+        return await self._memories.entity(self._scope, id) if common.is_id(id) else None
+
+    async def find_entity_by_name(self, space_id: str, type: str | None, name: str) -> Entity | None:
+        """The entity called that, by its own name or by an alias; case, accents and spacing do not matter.
+
+        Of several, those whose own name it is come first, then the oldest. `type` None looks at all types.
+        """
+        found = await self._memories.entities_named(
+            self._scope,
+            common.known_id("space", space_id),
+            common.name("name", name, checks.NAME_LENGTH),
+            type=None if type is None else checks.one_of("type", type, EntityType),
+        )
+        return found[0] if found else None
+
+    async def merge_entities(self, canonical_id: str, alias_id: str) -> Entity:
+        """Let one entity stand for another: atoms about the alias become atoms about it, and the names are kept.
+
+        Gives the entity that stands for both. Merging again changes nothing.
+        """
+        return await self._memories.merge(
+            self._scope,
+            common.known_id("entity", canonical_id),
+            common.known_id("entity", alias_id),
+            now=self._runtime.clock(),
+        )
+
+    async def search_entities(
+        self, space_id: str, query: str = "", type: str | None = None, limit: int = ENTITY_LIMIT
+    ) -> builtins.list[Entity]:
+        """Entities whose names or description match, the best first; an empty query lists those most spoken of."""
+        if not isinstance(query, str):
+            raise InvalidArgumentError(f"query is a text, not {query!r:.80}.")
+        found = await self._memories.entities(
+            self._scope,
+            common.known_id("space", space_id),
+            type=None if type is None else checks.one_of("type", type, EntityType),
+        )
+        return searching.best_entities(found, query)[: common.count("limit", limit)]
+
+    # Recall
+
+    async def recall_by_topic(
+        self,
+        space_id: str,
+        query: str,
+        limit: int = RECALL_LIMIT,
+        category_names: Iterable[str] | None = None,
+        min_importance: int | None = None,
+        valid_at: Moment = None,
+        *,
+        known_at: Moment = None,
+        now: Moment = None,
+        min_score: float = 0.0,
+        neighbours: int = 0,
+        include_archived: bool = False,
+    ) -> RecallResult:
+        """What answers a question best, ranked by words, meaning, time, speakers, entities, age and importance.
+
+        `valid_at` recalls what held at a moment and `known_at` what was known then; without them, whatever is not over.
+        Expressions such as "last May" in the query are understood relative to `now`. With `neighbours`, a hit that was
+        said in a conversation brings so many turns before and after it along, as `hit.context`.
+        """
+        asked = self._asked(
+            space_id,
+            limit,
+            now,
+            valid_at=valid_at,
+            known_at=known_at,
+            categories=category_names,
+            least=min_importance,
+            archived=include_archived,
+            neighbours=neighbours,
+        )
+        return await self._recall.by_topic(asked, checks.question("query", query), checks.share("min_score", min_score))
+
+    async def recall_by_entity(
+        self,
+        space_id: str,
+        entity_id_or_name: str,
+        limit: int = RECALL_LIMIT,
+        category_names: Iterable[str] | None = None,
+        *,
+        valid_at: Moment = None,
+        known_at: Moment = None,
+        now: Moment = None,
+        include_archived: bool = False,
+    ) -> RecallResult:
+        """Everything about an entity, the newest first.
+
+        A name that no entity has recalls what mentions it, or was said by somebody of that name.
+        """
+        asked = self._asked(
+            space_id,
+            limit,
+            now,
+            valid_at=valid_at,
+            known_at=known_at,
+            categories=category_names,
+            archived=include_archived,
+        )
+        entity_ids, name = await self._entities(asked.space_id, entity_id_or_name)
+        return await self._recall.by_entity(asked, entity_ids, name)
+
+    async def recall_timeline(
+        self,
+        space_id: str,
+        entity_id_or_name: str | None = None,
+        query: str | None = None,
+        from_: Moment = None,
+        to: Moment = None,
+        limit: int = TIMELINE_LIMIT,
+        include_superseded: bool = True,
+        *,
+        category_names: Iterable[str] | None = None,
+        known_at: Moment = None,
+        now: Moment = None,
+    ) -> RecallResult:
+        """How things changed: what held at some moment from `from_` to `to`, the oldest first, even if it is over.
+
+        About an entity, on a topic, or both; without either, everything. Where there is more than `limit`, the best for
+        the query stay, or the newest.
+        """
+        start, end = checks.moment("from_", from_), checks.moment("to", to)
+        if start is not None and end is not None and start > end:
+            raise InvalidArgumentError(f"from_ ({start.isoformat()}) is after to ({end.isoformat()}).")
+        asked = self._asked(space_id, limit, now, known_at=known_at, categories=category_names)
+        asked = replace(asked, wanted=replace(asked.wanted, over=include_superseded))
+        entity_ids: builtins.list[str] | None = None
+        name = None
+        if entity_id_or_name is not None:
+            entity_ids, name = await self._entities(asked.space_id, entity_id_or_name)
+        return await self._recall.timeline(
+            asked,
+            entity_ids=entity_ids,
+            name=name,
+            query=None if query is None else checks.question("query", query),
+            start=-NEVER if start is None else to_micros(start),
+            end=NEVER if end is None else to_micros(end),
+        )
+
+    # What was said
+
+    async def remember_conversation(self, space_id: str, conversation_id: str) -> builtins.list[Atom]:
+        """Remember a conversation word for word, without any model: each message becomes a dated, cited EPISODE atom.
+
+        Doing it again adds only what was said since. Messages that the person could not see, and what tools gave, stay
+        in the log alone.
+        """
+        space_id = common.known_id("space", space_id)
+        log = self._runtime.store.conversations
+        id = common.known_id("conversation", conversation_id)
+        conversation = await log.get(self._scope, id)
+        if conversation is None:
+            raise NotFoundError("conversation", id)
+        stored: builtins.list[Atom] = []
+        seq = 0
+        while messages := await log.messages(self._scope, id, after=seq, limit=BATCH, from_start=True):
+            drafts = verbatim_drafts(conversation, messages)
+            if drafts:
+                stored += await self._add(space_id, drafts)
+            seq = messages[-1].seq
+        return stored
+
+    def _asked(
+        self,
+        space_id: str,
+        limit: int,
+        now: Moment,
+        *,
+        valid_at: Moment = None,
+        known_at: Moment = None,
+        categories: Iterable[str] | None = None,
+        least: int | None = None,
+        archived: bool = False,
+        neighbours: int = 0,
+    ) -> Recollection:
+        moment = checks.moment("now", now) or self._runtime.clock()
+        valid, known = checks.moment("valid_at", valid_at), checks.moment("known_at", known_at)
+        return Recollection(
+            scope=self._scope,
+            space_id=common.known_id("space", space_id),
+            now=to_micros(moment),
+            wanted=Wanted(
+                valid_at=to_micros(valid or moment),
+                known_at=NEVER if known is None else to_micros(known),
+                begun=valid is not None,
+                archived=archived,
+                categories=checks.names("category_names", categories),
+                least_importance=0 if least is None else checks.importance(least),
+            ),
+            limit=common.count("limit", limit),
+            neighbours=common.count("neighbours", neighbours),
+        )
+
+    async def _entities(self, space_id: str, id_or_name: str) -> tuple[builtins.list[str], str | None]:
+        """The entity of that id, or those of that name; and the name, if it is one."""
+        given = common.name("entity_id_or_name", id_or_name, checks.NAME_LENGTH)
+        entity = await self._memories.entity(self._scope, given)
+        while entity is not None and entity.merged_into is not None:
+            entity = await self._memories.entity(self._scope, entity.merged_into)
+        if entity is not None and entity.memory_space_id == space_id:
+            return [entity.id], None
+        if given.startswith("ent_"):
+            raise NotFoundError("entity", given)
+        found = await self._memories.entities_named(self._scope, space_id, given)
+        return [entity.id for entity in found], given
+
+    def _draft(self, given: Mapping[str, Any], *, platform: bool = False) -> AtomDraft:
+        known = set(AtomDraft.__dataclass_fields__) - {"id", "origin", "embedder", "vector"}
+        unknown = set(given) - known
+        if unknown or "text" not in given:
+            problem = f"no {', '.join(sorted(unknown))}" if unknown else "a text"
+            raise InvalidArgumentError(f"an atom has {problem}; it takes {', '.join(sorted(known))}.")
+        valid_from = checks.moment("valid_from", given.get("valid_from")) or self._runtime.clock().astimezone(UTC)
+        valid_to = checks.moment("valid_to", given.get("valid_to"))
+        if valid_to is not None and valid_to <= valid_from:
+            raise InvalidArgumentError(f"valid_to ({valid_to.isoformat()}) is not after {valid_from.isoformat()}.")
+        source = given.get("source_conversation_id")
+        return AtomDraft(
+            id=new_id("atom"),
+            text=checks.text(given["text"]),
+            category=checks.category(given["category"], platform=platform),
+            valid_from=valid_from,
+            importance=checks.importance(given.get("importance", 3)),
+            confidence=checks.share("confidence", given.get("confidence", 1.0)),
+            valid_to=valid_to,
+            source_conversation_id=common.optional_text("source_conversation_id", source, common.KEY_LENGTH),
+            source_message_ids=checks.ids("source_message_ids", given.get("source_message_ids", ())),
+            entity_ids=checks.ids("entity_ids", given.get("entity_ids", ())),
+        )
+
+    async def _add(self, space_id: str, drafts: Sequence[AtomDraft]) -> builtins.list[Atom]:
+        if not drafts:
+            return []
+        space_id = common.known_id("space", space_id)
+        embedded = await self._embedded(drafts)
+        return await self._memories.add(self._scope, space_id, embedded, now=self._runtime.clock())
+
+    async def _embedded(self, drafts: Sequence[AtomDraft]) -> builtins.list[AtomDraft]:
+        vectors = await self._embedding.encode([draft.text for draft in drafts])
+        name = self._embedding.name
+        return [
+            draft if vector is None else replace(draft, embedder=name, vector=vector)
+            for draft, vector in zip(drafts, vectors, strict=True)
+        ]
+
+    async def _set_status(self, id: str, status: AtomStatus) -> Atom:
+        id = common.known_id("atom", id)
+        return await self._memories.set_status(self._scope, id, status, now=self._runtime.clock())
+
+    @property
+    def _memories(self) -> Memories:
+        return self._runtime.store.memories

@@ -1,0 +1,44 @@
+"""Memory at work on one store: what all users' handles share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from recollect.conversations.runtime import Runtime
+from recollect.embed import Embedder
+from recollect.memory.embedding import Embedding
+from recollect.memory.memory import Memory
+from recollect.memory.recalling import Recall
+from recollect.memory.views import SpaceViews
+from recollect.types.scope import Scope
+
+if TYPE_CHECKING:
+    from recollect.memory.recall.index import WordVectors
+
+
+class OpenedMemory:
+    """The embedder, and the spaces held in this process."""
+
+    def __init__(self, runtime: Runtime, embedder: Embedder | None, limit: int) -> None:
+        self._runtime = runtime
+        self.embedding = Embedding(runtime, embedder)
+        self.views = SpaceViews(runtime.store.memories, self.embedding.name, _words(embedder), limit)
+        self._recall = Recall(self.views, self.embedding)
+
+    def of(self, scope: Scope) -> Memory:
+        """A user's memory."""
+        return Memory(self._runtime, scope, self.embedding, self._recall)
+
+    async def close(self) -> None:
+        """Forget what is held, and let go of the embedder."""
+        self.views.clear()
+        await self.embedding.close()
+
+
+def _words(embedder: Embedder | None) -> WordVectors | None:
+    """Words are compared by the bundled vectors, whichever embedder compares texts; without one, if equal."""
+    if embedder is None:
+        return None
+    from recollect.embed.static import StaticEmbedder
+
+    return StaticEmbedder()

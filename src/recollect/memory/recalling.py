@@ -1,0 +1,212 @@
+"""Recall: by topic, by entity and along time, over a space held in this process."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from recollect.memory.embedding import Embedding
+from recollect.memory.recall import dates, rank
+from recollect.memory.view import SpaceView, Wanted
+from recollect.memory.views import SpaceViews
+from recollect.types.memory import LEAST_WEIGHT, RecallHit, RecallMode, RecallResult
+from recollect.types.scope import Scope
+
+Floats = npt.NDArray[np.float32]
+Rows = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+AGE = 0.1
+IMPORTANCE = 0.25
+ENTITY = 1.5
+MENTION = 1.0
+USUAL_IMPORTANCE = 3
+"""What a memory's age, importance and entities count, in log-odds. Age counts little: it decides between memories that
+answer equally well, and does not bury the one that answers best."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recollection:
+    """What recall needs to know besides what is asked: whose memory, when it is asked, and what may be given."""
+
+    scope: Scope
+    space_id: str
+    now: int
+    wanted: Wanted
+    limit: int
+    neighbours: int = 0
+
+
+class Recall:
+    """Ranks the spaces of a store."""
+
+    def __init__(self, views: SpaceViews, embedding: Embedding) -> None:
+        self._views = views
+        self._embedding = embedding
+
+    async def by_topic(self, asked: Recollection, query: str, least_score: float = 0.0) -> RecallResult:
+        """What answers a query best."""
+        began = time.perf_counter()
+        vector = await self._embedding.question(query)
+        async with self._views.use(asked.scope, asked.space_id) as view:
+            self._complete(asked, view)
+            eligible = view.eligible(asked.wanted)
+            scored = _topic(view, query, vector, asked.now, eligible)
+            rows = _best(view, scored.total, np.flatnonzero(eligible), asked.limit)
+            hits = [hit for hit in _hits(view, asked, rows, scored, eligible) if hit.score >= least_score]
+            return _result(RecallMode.BY_TOPIC, hits, int(eligible.sum()), began)
+
+    async def by_entity(self, asked: Recollection, entity_ids: list[str], name: str | None) -> RecallResult:
+        """What is about an entity or, where none is known by that name, what mentions it; the newest first."""
+        began = time.perf_counter()
+        async with self._views.use(asked.scope, asked.space_id) as view:
+            self._complete(asked, view)
+            eligible = view.eligible(asked.wanted)
+            matching, part = _concerning(view, entity_ids, name)
+            rows = np.flatnonzero(eligible & matching)
+            newest = rows[np.lexsort((-rows, -view.valid_from.view[rows]))]
+            scored = _even(view, asked.now, part)
+            hits = _hits(view, asked, newest[: asked.limit], scored, eligible)
+            return _result(RecallMode.BY_ENTITY, hits, len(rows), began)
+
+    async def timeline(
+        self,
+        asked: Recollection,
+        *,
+        entity_ids: list[str] | None = None,
+        name: str | None = None,
+        query: str | None = None,
+        start: int,
+        end: int,
+    ) -> RecallResult:
+        """What held between two moments, the oldest first. Where that is more than asked for, the best for the query
+        stay, or the newest."""
+        began = time.perf_counter()
+        vector = None if query is None else await self._embedding.question(query)
+        async with self._views.use(asked.scope, asked.space_id) as view:
+            self._complete(asked, view)
+            eligible = view.eligible(asked.wanted) & view.overlapping(start, end)
+            part = "in this time"
+            if entity_ids is not None:
+                matching, part = _concerning(view, entity_ids, name)
+                eligible &= matching
+            rows = np.flatnonzero(eligible)
+            if query is not None:
+                scored = _topic(view, query, vector, asked.now, eligible)
+                kept = _best(view, scored.total, rows, asked.limit)
+            else:
+                scored = _even(view, asked.now, part)
+                kept = rows[np.lexsort((-rows, -view.valid_from.view[rows]))][: asked.limit]
+            ordered = kept[np.lexsort((kept, view.valid_from.view[kept]))]
+            hits = _hits(view, asked, ordered, scored, eligible)
+            return _result(RecallMode.TIMELINE, hits, len(rows), began)
+
+    def _complete(self, asked: Recollection, view: SpaceView) -> None:
+        if not view.has_all_vectors:
+            self._embedding.consider(asked.scope, asked.space_id)
+
+
+@dataclass(frozen=True, slots=True)
+class _Scored:
+    """The rows' log-odds, and what they are made of."""
+
+    total: Floats
+    parts: Mapping[str, Any]
+    decay: Floats
+    bonus: Floats
+
+
+def _topic(view: SpaceView, query: str, vector: Any, now: int, eligible: Bools) -> _Scored:
+    asked = rank.Query(query, now, vector, dates.read_query(query, now))
+    relevance = rank.relevance(view.index, asked, None if eligible.all() else eligible)
+    named = view.named_in(query)
+    bonus = np.ones(len(view), np.float32)
+    if named:
+        for entity in named:
+            bonus[view.about([entity.id])] += 1 / len(named)
+    decay, parts = _lasting(view, now)
+    if named:
+        parts["entity"] = ENTITY * (bonus - 1)
+    total = relevance.total.astype(np.float32)
+    for part in parts.values():
+        total = total + part
+    return _Scored(total, {**relevance.parts, **parts}, decay, bonus)
+
+
+def _even(view: SpaceView, now: int, part: str) -> _Scored:
+    """Scores where the question itself does not prefer one memory to another."""
+    decay, parts = _lasting(view, now)
+    parts[part] = np.full(len(view), MENTION, np.float32)
+    about = np.full(len(view), 2.0 if part == ABOUT else 1.0, np.float32)
+    total: Floats = np.sum([*parts.values()], axis=0, dtype=np.float32)
+    return _Scored(total, parts, decay, about)
+
+
+ABOUT = "about it"
+
+
+def _concerning(view: SpaceView, entity_ids: list[str], name: str | None) -> tuple[Bools, str]:
+    if entity_ids or name is None:
+        found = np.zeros(len(view), np.bool_)
+        found[view.about(entity_ids)] = True
+        return found, ABOUT
+    return view.index.mentions(name), "mentions it"
+
+
+def _lasting(view: SpaceView, now: int) -> tuple[Floats, dict[str, Floats]]:
+    """What time left of each memory, and what that and its importance count."""
+    age = np.maximum(now - view.valid_from.view, 0)
+    halvings = age / view.half_lives.view
+    decay = np.maximum(np.exp2(-halvings), LEAST_WEIGHT).astype(np.float32)
+    parts: dict[str, Floats] = {
+        "age": AGE * np.log(decay),
+        "importance": np.float32(IMPORTANCE) * (view.importance.view.astype(np.float32) - USUAL_IMPORTANCE),
+    }
+    return decay, parts
+
+
+def _best(view: SpaceView, total: Floats, rows: Rows, limit: int) -> Rows:
+    """The rows with the highest log-odds; among equals the newer."""
+    if not limit or not len(rows):
+        return rows[:0]
+    scores = total[rows]
+    if len(rows) > 4 * limit:
+        # Those that tie with the last one stay in, so that the order among them is decided below.
+        least = np.partition(scores, len(rows) - limit)[len(rows) - limit]
+        rows = rows[scores >= least]
+        scores = total[rows]
+    order = np.lexsort((-rows, -view.valid_from.view[rows], -scores))
+    return rows[order[:limit]]
+
+
+def _hits(view: SpaceView, asked: Recollection, rows: Rows, scored: _Scored, eligible: Bools) -> list[RecallHit]:
+    columns = {name: np.broadcast_to(values, len(view))[rows].tolist() for name, values in scored.parts.items()}
+    hits = []
+    for place, row in enumerate(rows.tolist()):
+        parts = {name: column[place] for name, column in columns.items()}
+        around = view.index.group_rows(row, asked.neighbours) if asked.neighbours else ()
+        hits.append(
+            RecallHit(
+                atom=view.atom(row),
+                score=_share(sum(parts.values())),
+                decay_weight=float(scored.decay[row]),
+                entity_match_bonus=float(scored.bonus[row]),
+                context=tuple(view.atom(other) for other in around if eligible[other]),
+                parts={name: value for name, value in parts.items() if value},
+            )
+        )
+    return hits
+
+
+def _share(odds: float) -> float:
+    return 1 / (1 + math.exp(-odds)) if odds > -700 else 0.0
+
+
+def _result(mode: RecallMode, hits: list[RecallHit], candidates: int, began: float) -> RecallResult:
+    return RecallResult(mode, tuple(hits), candidates, (time.perf_counter() - began) * 1000)

@@ -1,0 +1,220 @@
+"""A space held in this process: its index, what recall filters by, and its rows, brought up to date by what changed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from recollect.memory.recall.entry import Entry
+from recollect.memory.recall.index import Grown, SpaceIndex, WordVectors
+from recollect.stores import SpaceChanges, memory_rows
+from recollect.types.memory import Atom, AtomStatus, CategoryKind, Entity, EntityStatus
+from recollect.types.names import folded
+
+Bools = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.int64]
+
+NEVER = 2**62
+KINDS = tuple(CategoryKind)
+HALF_LIVES = np.array([kind.half_life.total_seconds() * 1e6 for kind in KINDS])
+LONGEST_NAME = 5
+AROUND_WORDS = "\"'\u201c\u201d\u2018.,;:!?()[]\u2026"
+ROW_BYTES = 900
+"""About what a row takes besides its text: the tuple, its ids, its moments."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which atoms recall may give, by moments in microseconds; `begun` leaves out what begins only after `valid_at`."""
+
+    valid_at: int
+    known_at: int = NEVER
+    begun: bool = False
+    over: bool = False
+    archived: bool = False
+    categories: tuple[str, ...] | None = None
+    least_importance: int = 0
+
+
+class SpaceView:
+    """One space as of a version. Row i is the atom of seq i + 1."""
+
+    def __init__(self, words: WordVectors | None) -> None:
+        self.version = -1
+        self.index = SpaceIndex(words)
+        self.rows: list[Sequence[Any]] = []
+        self.valid_from = Grown(np.int64)
+        self.half_lives = Grown(np.float64)
+        self.importance = Grown(np.int8)
+        self._created_at = Grown(np.int64)
+        self._active = Grown(np.bool_)
+        self._archived = Grown(np.bool_)
+        self._categories = Grown(np.int32)
+        self._known_over = Grown(np.int64)
+        self._over_at = Grown(np.int64)
+        self._more_closings: dict[int, list[tuple[int, int]]] = {}
+        self._category_codes: dict[str, int] = {}
+        self._embedded = Grown(np.bool_)
+        self._entities: dict[str, Entity] = {}
+        self._by_name: dict[str, list[str]] = {}
+        self._about: dict[str, set[int]] = {}
+        self._text_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def nbytes(self) -> int:
+        """About how much memory it takes."""
+        columns = sum(column.nbytes for column in (self.valid_from, self.half_lives, self._created_at, self._over_at))
+        return self.index.nbytes + 2 * columns + self._text_bytes + ROW_BYTES * len(self.rows)
+
+    @property
+    def has_all_vectors(self) -> bool:
+        """Whether every text has been embedded by the present embedder."""
+        return bool(self._embedded.view.all())
+
+    def atom(self, row: int) -> Atom:
+        """The atom of a row."""
+        return memory_rows.atom(self.rows[row])
+
+    def apply(self, changes: SpaceChanges) -> None:
+        """Take in what changed."""
+        present = len(self.rows)
+        added = [row for row in changes.atoms if row[memory_rows.SEQ] > present]
+        for row in changes.atoms:
+            if row[memory_rows.SEQ] <= present:
+                self._change(row[memory_rows.SEQ] - 1, row)
+        if added:
+            self._add(added)
+        for seq, known_at, valid_to in changes.closings:
+            if seq <= len(self.rows):
+                self._close(seq - 1, known_at, valid_to)
+        self._take_vectors([(seq - 1, vector) for seq, vector in changes.vectors if seq <= len(self.rows)])
+        for entity in changes.entities:
+            self._name(entity)
+        self.version = changes.version
+
+    def eligible(self, wanted: Wanted) -> Bools:
+        """Which rows may be given."""
+        kept: Bools = self._active.view | self._archived.view if wanted.archived else self._active.view.copy()
+        if not wanted.over:
+            kept &= ~((self._known_over.view <= wanted.known_at) & (self._over_at.view <= wanted.valid_at))
+            for row, closings in self._more_closings.items():
+                if any(known_at <= wanted.known_at and over <= wanted.valid_at for known_at, over in closings):
+                    kept[row] = False
+        if wanted.known_at < NEVER:
+            kept &= self._created_at.view <= wanted.known_at
+        if wanted.begun:
+            kept &= self.valid_from.view <= wanted.valid_at
+        if wanted.categories is not None:
+            codes = [self._category_codes[name] for name in wanted.categories if name in self._category_codes]
+            kept &= np.isin(self._categories.view, codes)
+        if wanted.least_importance > 1:
+            kept &= self.importance.view >= wanted.least_importance
+        return kept
+
+    def overlapping(self, start: int, end: int) -> Bools:
+        """Which rows hold at some moment between these two, both included."""
+        ends = self._over_at.view.copy()
+        for row, closings in self._more_closings.items():
+            ends[row] = min(ends[row], *(over for _, over in closings))
+        held: Bools = (self.valid_from.view <= end) & ((ends > start) | (self.valid_from.view >= start))
+        return held
+
+    def about(self, entity_ids: Collection[str]) -> Ints:
+        """The rows that are linked to any of these entities."""
+        found: set[int] = set()
+        for id in entity_ids:
+            found |= self._about.get(id, set())
+        return np.array(sorted(found), np.int64)
+
+    def named_in(self, text: str) -> list[Entity]:
+        """The entities that a text names."""
+        if not self._by_name:
+            return []
+        words = [word.strip(AROUND_WORDS).removesuffix("'s") for word in folded(text).replace("\u2019", "'").split()]
+        found: dict[str, Entity] = {}
+        for start in range(len(words)):
+            for end in range(start + 1, min(start + LONGEST_NAME, len(words)) + 1):
+                for id in self._by_name.get(" ".join(words[start:end]), ()):
+                    found[id] = self._entities[id]
+        return list(found.values())
+
+    def _add(self, rows: list[Sequence[Any]]) -> None:
+        first = len(self.rows)
+        self.index.extend([_entry(row) for row in rows])
+        self.rows += rows
+        self.valid_from.extend([row[memory_rows.VALID_FROM] for row in rows])
+        self._created_at.extend([row[memory_rows.CREATED_AT] for row in rows])
+        self.half_lives.extend([HALF_LIVES[KINDS.index(CategoryKind(row[memory_rows.KIND]))] for row in rows])
+        self.importance.extend([row[memory_rows.IMPORTANCE] for row in rows])
+        self._active.extend([row[memory_rows.STATUS] == AtomStatus.ACTIVE for row in rows])
+        self._archived.extend([row[memory_rows.STATUS] == AtomStatus.ARCHIVED for row in rows])
+        codes = self._category_codes
+        self._categories.extend([codes.setdefault(row[memory_rows.CATEGORY], len(codes)) for row in rows])
+        for never in (self._known_over, self._over_at):
+            never.extend(np.full(len(rows), NEVER))
+        self._embedded.extend(np.zeros(len(rows), np.bool_))
+        for number, row in enumerate(rows, first):
+            self._text_bytes += len(row[memory_rows.TEXT])
+            for id in memory_rows.ids(row[memory_rows.ENTITY_IDS]):
+                self._about.setdefault(id, set()).add(number)
+
+    def _change(self, number: int, row: Sequence[Any]) -> None:
+        """An atom's words never change; its status, its end and what it is about may."""
+        before, after = (memory_rows.ids(each[memory_rows.ENTITY_IDS]) for each in (self.rows[number], row))
+        if before != after:
+            for id in before:
+                self._about.get(id, set()).discard(number)
+            for id in after:
+                self._about.setdefault(id, set()).add(number)
+        self.rows[number] = row
+        self._active.view[number] = row[memory_rows.STATUS] == AtomStatus.ACTIVE
+        self._archived.view[number] = row[memory_rows.STATUS] == AtomStatus.ARCHIVED
+
+    def _close(self, number: int, known_at: int, over_at: int) -> None:
+        """Nearly all atoms have one closing at most; what else there is stands aside."""
+        present = (int(self._known_over.view[number]), int(self._over_at.view[number]))
+        if present == (NEVER, NEVER):
+            self._known_over.view[number], self._over_at.view[number] = known_at, over_at
+        elif present != (known_at, over_at):
+            more = self._more_closings.setdefault(number, [])
+            if (known_at, over_at) not in more:
+                more.append((known_at, over_at))
+
+    def _take_vectors(self, found: list[tuple[int, bytes]]) -> None:
+        if not found:
+            return
+        numbers = np.array([number for number, _ in found], np.int64)
+        vectors = np.frombuffer(b"".join(vector for _, vector in found), "<f2").reshape(len(found), -1)
+        self.index.set_vectors(numbers, vectors.astype(np.float32))
+        self._embedded.view[numbers] = True
+
+    def _name(self, entity: Entity) -> None:
+        known = self._entities.pop(entity.id, None)
+        if known is not None:
+            for name in _names(known):
+                self._by_name[name].remove(entity.id)
+                if not self._by_name[name]:
+                    del self._by_name[name]
+        if entity.status is EntityStatus.ACTIVE:
+            self._entities[entity.id] = entity
+            for name in _names(entity):
+                self._by_name.setdefault(name, []).append(entity.id)
+
+
+def _entry(row: Sequence[Any]) -> Entry:
+    """Turns of one conversation are each other's neighbours; facts made from it stand beside them, not among them."""
+    group = row[memory_rows.SOURCE_CONVERSATION_ID]
+    if group is not None and row[memory_rows.KIND] != CategoryKind.EPISODE:
+        group = f"{group} facts"
+    return Entry(row[memory_rows.TEXT], row[memory_rows.VALID_FROM], group)
+
+
+def _names(entity: Entity) -> set[str]:
+    return {folded(name) for name in (entity.canonical_name, *entity.aliases)}

@@ -1,0 +1,118 @@
+"""The spaces held in this process: as many as fit, each brought up to date before it is used."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from recollect.stores import Memories, SpaceChanges
+from recollect.types.scope import Scope
+
+if TYPE_CHECKING:
+    from recollect.memory.recall.index import WordVectors
+    from recollect.memory.view import SpaceView
+
+DEFAULT_BYTES = 256 * 1024 * 1024
+INLINE_ATOMS = 200
+"""So many are taken in at once; more of them in a thread, so that nobody else has to wait."""
+
+
+class _Held:
+    """A space that is held, and the lock of whoever uses it."""
+
+    __slots__ = ("lock", "nbytes", "view")
+
+    def __init__(self, view: SpaceView) -> None:
+        self.view = view
+        self.lock = asyncio.Lock()
+        self.nbytes = 0
+
+
+class SpaceViews:
+    """Spaces by scope and id, the least recently used forgotten first when they take more than `limit` bytes."""
+
+    def __init__(
+        self, memories: Memories, embedder: str, words: WordVectors | None, limit: int = DEFAULT_BYTES
+    ) -> None:
+        self._memories = memories
+        self._embedder = embedder
+        self._words = words
+        self._limit = limit
+        self._held: OrderedDict[tuple[Scope, str], _Held] = OrderedDict()
+        self._nbytes = 0
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    @property
+    def nbytes(self) -> int:
+        """About how much memory they take together."""
+        return self._nbytes
+
+    @asynccontextmanager
+    async def use(self, scope: Scope, space_id: str) -> AsyncIterator[SpaceView]:
+        """A space as it is now, which nobody changes until the block ends."""
+        held = self._hold(scope, space_id)
+        async with held.lock:
+            view = held.view
+            try:
+                changes = await self._memories.changes(
+                    scope, space_id, after=view.version, embedder=self._embedder, most=None
+                )
+                if changes.version != view.version:
+                    await _apply(view, changes)
+            except BaseException:
+                # Half taken in, or gone: the next one begins anew.
+                self.forget(scope, space_id)
+                raise
+            yield view
+            self._settle(scope, space_id, held)
+
+    def forget(self, scope: Scope, space_id: str) -> None:
+        """Hold it no longer."""
+        held = self._held.pop((scope, space_id), None)
+        if held is not None:
+            self._nbytes -= held.nbytes
+
+    def clear(self) -> None:
+        """Hold nothing."""
+        self._held.clear()
+        self._nbytes = 0
+
+    def _hold(self, scope: Scope, space_id: str) -> _Held:
+        from recollect.memory.view import SpaceView
+
+        held = self._held.get((scope, space_id))
+        if held is None:
+            held = self._held[scope, space_id] = _Held(SpaceView(self._words))
+        self._held.move_to_end((scope, space_id))
+        return held
+
+    def _settle(self, scope: Scope, space_id: str, held: _Held) -> None:
+        """Count what it takes now, and make room; the one just used stays, however large."""
+        if self._held.get((scope, space_id)) is not held:
+            return
+        nbytes = held.view.nbytes
+        self._nbytes += nbytes - held.nbytes
+        held.nbytes = nbytes
+        while self._nbytes > self._limit and len(self._held) > 1:
+            oldest = next(iter(self._held))
+            if oldest == (scope, space_id):
+                break
+            self.forget(*oldest)
+
+
+async def _apply(view: SpaceView, changes: SpaceChanges) -> None:
+    if len(changes.atoms) + len(changes.vectors) <= INLINE_ATOMS:
+        view.apply(changes)
+        return
+    # Cancelled meanwhile, the thread goes on: wait for it, so that nobody reads what it is writing.
+    work = asyncio.ensure_future(asyncio.to_thread(view.apply, changes))
+    try:
+        await asyncio.shield(work)
+    except asyncio.CancelledError:
+        await asyncio.wait([work])
+        raise
