@@ -88,10 +88,9 @@ class Templates:
 
     def get(self, id: str) -> Template:
         """The template of that id; raises `NotFoundError`, which names the ones there are."""
-        found = self._own.get(id) if isinstance(id, str) else None
-        if found is not None:
-            return found
-        if id in _SHIPPED:
+        if isinstance(id, str) and id in self._own:
+            return self._own[id]
+        if isinstance(id, str) and id in _SHIPPED:
             return _shipped(id)
         error = NotFoundError("template", id)
         error.args = (f"There is no template {id!r:.80}. There are: {', '.join(self.ids)}.",)

@@ -1,0 +1,461 @@
+"""The working context: what is in it, and what goes when it is too large."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recollect.chat.budget import count_tokens_heuristic, estimate_system_tokens
+from recollect.chat.history import is_sound
+from recollect.errors import InvalidArgumentError, NotFoundError
+from recollect.types import Message
+from recollect.types.context import WorkingContext
+from recollect.types.conversations import StoredMessage
+from recollect.types.memory import RecallResult
+from tests.unit.memory.fakes import FakeMemory, FakeTalks, atom, build, chat, contexts, said
+
+Counter = Callable[[str], int]
+
+
+async def test_the_block_has_the_four_sections_in_order() -> None:
+    talks = FakeTalks(chat("Where shall we eat?"), summary="The user plans a dinner.")
+    memory = FakeMemory(atom("Is called Maya.", "identity"), atom("Is vegetarian.", "preference"))
+    context = await build(talks, memory, always_on_category_names=["identity"])
+    assert context.context_block.splitlines()[0] == "Today is Monday, 2026-11-16."
+    record = context.context_block.partition("\n⟦record⟧\n")[2]
+    assert record == (
+        "# The conversation so far\n  The user plans a dinner.\n\n"
+        "# Known about the user\n- 2026-03-01 (identity): Is called Maya.\n\n"
+        "# Remembered, the most relevant first\n- 2026-03-01 (preference): Is vegetarian.\n\n"
+        "# Recent turns, the newest last\n"
+        "2026-11-16 user: Where shall we eat?\n2026-11-16 assistant: About Where shall we eat?\n\n⟦/record⟧"
+    )
+    assert [a.text for a in context.atoms_used] == ["Is called Maya.", "Is vegetarian."]
+    assert [hit.atom.text for hit in context.hits] == ["Is vegetarian."]
+    assert (context.turns_used, context.turns_dropped, context.hits_dropped) == (1, 0, 0)
+    assert not context.over_budget
+    assert str(context) == context.context_block
+
+
+async def test_a_new_user_gets_no_empty_sections() -> None:
+    context = await build(FakeTalks(), FakeMemory())
+    assert context.context_block == "Today is Monday, 2026-11-16."
+    assert context.messages == (Message("system", "Today is Monday, 2026-11-16."),)
+    assert context.recall_query is None
+
+
+async def test_the_summary_can_be_left_out() -> None:
+    context = await build(FakeTalks(summary="They spoke of boats."), include_rolling_summary=False)
+    assert "boats" not in context.context_block
+
+
+async def test_a_memory_that_is_always_on_is_not_repeated_among_the_recalled() -> None:
+    both = [atom(f"Fact {n}", "identity" if n < 3 else "fact", n) for n in range(12)]
+    context = await build(FakeTalks(), FakeMemory(*both), recall_query="q", always_on_category_names=("identity",))
+    assert context.context_block.count("Fact 0") == 1
+    assert [hit.atom.text for hit in context.hits] == [f"Fact {n}" for n in range(3, 11)]
+
+
+async def test_always_on_memories_stand_in_the_same_order_whatever_order_they_come_in() -> None:
+    atoms = [
+        atom("old", "goal", 1, importance=2),
+        atom("new", "goal", 2, importance=2, valid_from=datetime(2026, 5, 1, tzinfo=UTC)),
+        atom("weighty", "goal", 3, importance=5),
+        atom("name", "identity", 4),
+    ]
+    for order in (atoms, atoms[::-1]):
+        context = await build(
+            FakeTalks(), FakeMemory(*order), recall_limit=0, always_on_category_names=["identity", "goal"]
+        )
+        assert [a.text for a in context.atoms_used] == ["name", "weighty", "new", "old"]
+
+
+async def test_what_a_recalled_memory_cites_need_not_be_told_twice_and_the_next_one_takes_its_place() -> None:
+    here = [atom(f"Said here {n}", number=n, source_message_ids=("msg_1", "msg_2")) for n in range(5)]
+    partly = atom("Said here and elsewhere", number=10, source_message_ids=("msg_1", "msg_elsewhere"))
+    others = [atom(f"From elsewhere {n}", number=20 + n) for n in range(5)]
+    context = await build(FakeTalks(chat("Hi")), FakeMemory(*here, partly, *others), recall_limit=3)
+    assert [hit.atom.text for hit in context.hits] == [partly.text, "From elsewhere 0", "From elsewhere 1"]
+
+
+async def test_a_memory_of_a_turn_that_had_to_go_is_told() -> None:
+    memory = FakeMemory(atom("Has a dog called Rex.", source_message_ids=("msg_1",)))
+    talks = FakeTalks(chat("My dog is called Rex. " + "Woof. " * 400, "And now?"))
+    roomy = await build(talks, memory)
+    tight = await build(talks, memory, token_budget=300)
+    assert (roomy.turns_used, len(roomy.hits)) == (2, 0)
+    assert (tight.turns_used, len(tight.hits)) == (1, 1)
+
+
+async def test_without_a_query_the_last_thing_the_user_said_is_recalled_by() -> None:
+    talks = FakeTalks(
+        [
+            said(1, 1, "user", "Do I like tea?"),
+            said(2, 1, "assistant", "You do."),
+            said(3, 2, "user", "(a note of the app)", visibility="internal"),
+            said(4, 3, "user", [{"type": "image", "url": "https://example.com/cup.png"}]),
+        ]
+    )
+    for turns in (10, 0):
+        memory = FakeMemory(atom("Likes tea."))
+        context = await build(talks, memory, recent_turns=turns)
+        assert context.recall_query == "Do I like tea?"
+        assert memory.asked[0][0] == "Do I like tea?"
+
+
+@pytest.mark.parametrize("query", ["", "  \n"])
+async def test_an_empty_query_recalls_nothing(query: str) -> None:
+    memory = FakeMemory(atom("Likes tea."))
+    context = await build(FakeTalks(chat("Hi")), memory, recall_query=query)
+    assert memory.asked == []
+    assert context.atoms_used == ()
+
+
+async def test_without_a_space_nothing_is_remembered() -> None:
+    memory = FakeMemory(atom("Likes tea.", "identity"))
+    context = await contexts(FakeTalks(chat("Hi")), memory).build("conv_1", always_on_category_names=["identity"])
+    assert memory.asked == []
+    assert context.atoms_used == ()
+
+
+async def test_another_moment_is_asked_for_and_shown() -> None:
+    memory = FakeMemory(atom("Likes tea.", "identity"))
+    context = await build(
+        FakeTalks(), memory, recall_query="q", always_on_category_names=["identity"], now="2025-02-02T23:00:00-05:00"
+    )
+    moment = datetime(2025, 2, 3, 4, tzinfo=UTC)
+    assert [filters["valid_at"] for _, filters in memory.asked] == [moment, moment]
+    assert "Today is Monday, 2025-02-03." in context.context_block
+
+
+async def test_what_holds_only_until_a_day_says_so() -> None:
+    lent = atom("Lives at her sister's.", valid_to=datetime(2026, 12, 1, tzinfo=UTC))
+    context = await build(FakeTalks(), FakeMemory(lent), recall_query="q")
+    assert "- 2026-03-01 to 2026-12-01 (fact): Lives at her sister's." in context.context_block
+
+
+async def test_the_turns_around_a_hit_are_shown_under_it() -> None:
+    class WithContext(FakeMemory):
+        async def recall_by_topic(self, space_id: str, query: str, **filters: Any) -> RecallResult:
+            result = await super().recall_by_topic(space_id, query, **filters)
+            return replace(result, hits=tuple(replace(hit, context=(atom("It rained\n# all day"),)) for hit in result))
+
+    context = await build(FakeTalks(), WithContext(atom("Went sailing.")), recall_query="q")
+    assert "(fact): Went sailing.\n  around it, 2026-03-01: It rained # all day\n" in context.context_block
+
+
+async def test_the_last_turns_are_whole_however_many_messages_they_have() -> None:
+    calls = [
+        said(n, 1, "assistant", [{"type": "tool_use", "id": f"c{n}", "name": "look"}])
+        if n % 2 == 0
+        else said(n, 1, "tool", [{"type": "tool_result", "tool_use_id": f"c{n - 1}", "content": "ok"}])
+        for n in range(2, 402)
+    ]
+    talks = FakeTalks([said(1, 1, "user", "Go"), *calls, said(402, 2, "user", "Again")])
+    context = await build(talks, recent_turns=2, token_budget=100_000)
+    assert context.turns_used == 2
+    assert len(context.messages) == 1 + 402
+    assert is_sound(context.messages)
+
+
+async def test_a_long_conversation_is_read_from_its_end_only() -> None:
+    talks = FakeTalks(chat(*(f"Question {n}" for n in range(5_000))))
+    context = await build(talks, recent_turns=10)
+    assert talks.reads == 1
+    assert [m.content for m in context.messages if m.role == "user"] == [f"Question {n}" for n in range(4_990, 5_000)]
+
+
+async def test_turns_that_ran_into_each_other_stay_in_order() -> None:
+    talks = FakeTalks(
+        [
+            said(1, 1, "user", "one"),
+            said(2, 2, "user", "two"),
+            said(3, 1, "assistant", "to one"),
+            said(4, 2, "assistant", "to two"),
+        ]
+    )
+    context = await build(talks)
+    assert [m.content for m in context.messages[1:]] == ["one", "two", "to one", "to two"]
+    assert [
+        line.partition(": ")[2] for line in context.context_block.splitlines() if re.match(r"2026\S+ \w", line)
+    ] == [
+        "one",
+        "two",
+        "to one",
+        "to two",
+    ]
+
+
+async def test_hidden_messages_are_never_in_it_and_internal_ones_are() -> None:
+    talks = FakeTalks(
+        [
+            said(1, 1, "system", "Answer in French.", visibility="internal"),
+            said(2, 1, "user", "A secret", visibility="hidden"),
+            said(3, 1, "user", "Hello"),
+        ]
+    )
+    context = await build(talks)
+    assert "secret" not in context.context_block + repr(context.messages)
+    assert "system: Answer in French." in context.context_block
+
+
+async def test_messages_have_what_a_transcript_cuts() -> None:
+    talks = FakeTalks(
+        [
+            said(1, 1, "user", ["Look:", {"type": "image", "url": "https://example.com/cat.png"}]),
+            said(2, 1, "assistant", ["Wait.", {"type": "tool_use", "id": "c1", "name": "see", "arguments": {"n": 1}}]),
+            said(
+                3, 1, "tool", [{"type": "tool_result", "tool_use_id": "c1", "tool_name": "see", "content": "x" * 9000}]
+            ),
+            said(4, 1, "assistant", "A cat."),
+        ]
+    )
+    context = await build(talks)
+    lines = context.context_block.partition("newest last\n")[2]
+    assert lines.startswith(
+        "2026-11-16 user: Look:\n  \n  [image: https://example.com/cat.png]\n"
+        '2026-11-16 assistant: Wait.\n  [calls see({"n":1})]\n2026-11-16 tool see: xxx'
+    )
+    assert "(7000 more characters)\n" in lines
+    _, user, call, result, answer = context.messages
+    assert user.parts is not None
+    assert call.tool_calls[0].input == {"n": 1}
+    assert len(result.content) == 9_000
+    assert answer.content == "A cat."
+
+
+@pytest.mark.parametrize("template", ["default", "xml", "messages"])
+async def test_a_call_that_was_cut_off_does_not_poison_the_messages(template: str) -> None:
+    talks = FakeTalks(
+        [
+            said(1, 1, "tool", [{"type": "tool_result", "tool_use_id": "gone", "content": "late"}]),
+            said(2, 2, "user", "Go"),
+            said(3, 2, "assistant", [{"type": "tool_use", "id": "c1", "name": "look"}]),
+            said(4, 3, "user", "Well?"),
+            said(5, 3, "tool", [{"type": "tool_result", "tool_use_id": "c1", "content": "found"}]),
+        ]
+    )
+    for turns in range(4):
+        assert is_sound((await build(talks, recent_turns=turns, template_id=template)).messages)
+
+
+def turns_of(context: WorkingContext) -> list[Any]:
+    return [m.content for m in context.messages if m.role == "user"]
+
+
+async def test_the_oldest_turns_go_first_then_the_weakest_hits_and_the_rest_stays() -> None:
+    talks = FakeTalks(chat(*(f"Turn {n} {'x' * 50}" for n in range(8))), summary="The summary.")
+    memory = FakeMemory(atom("Always", "identity", 0), *(atom(f"Hit {n} {'y' * 50}", number=n) for n in range(1, 9)))
+    seen = set()
+    for budget in range(1_500, 0, -5):
+        context = await build(
+            talks, memory, token_budget=budget, always_on_category_names=["identity"], count_tokens=len
+        )
+        turns, hits = turns_of(context), [hit.atom.text[:5] for hit in context.hits]
+        assert turns == [f"Turn {n} {'x' * 50}" for n in range(8 - len(turns), 8)]
+        assert hits == [f"Hit {n}" for n in range(1, len(hits) + 1)]
+        assert len(hits) == 8 or not turns
+        assert (context.turns_dropped, context.hits_dropped) == (8 - len(turns), 8 - len(hits))
+        assert "The summary." in context.context_block
+        assert "Always" in context.context_block
+        assert context.over_budget == (context.tokens_estimated > budget)
+        seen.add((len(turns), len(hits)))
+    assert {hits for turns, hits in seen if not turns} == set(range(9))
+
+
+async def test_a_summary_larger_than_the_budget_stays_and_is_reported() -> None:
+    talks = FakeTalks(chat("Hi"), summary="word " * 1_000)
+    context = await build(talks, FakeMemory(atom("Likes tea.")), token_budget=100)
+    assert context.over_budget
+    assert "word word" in context.context_block
+    assert (context.turns_used, context.hits, context.turns_dropped, context.hits_dropped) == (0, (), 1, 1)
+    assert [m.role for m in context.messages] == ["system"]
+
+
+async def test_an_async_counter_is_awaited_and_the_users_own_wins() -> None:
+    async def by_words(text: str) -> int:
+        return len(text.split())
+
+    talks = FakeTalks(chat("Hi"))
+    made = contexts(talks, count_tokens=by_words)
+    assert (context := await made.build("conv_1")).tokens_estimated == len(context.context_block.split())
+    assert (await made.build("conv_1", count_tokens=lambda _: 7)).tokens_estimated == 7
+
+
+@pytest.mark.parametrize("template", ["default", "xml"])
+async def test_the_default_count_is_of_the_block(template: str) -> None:
+    context = await build(FakeTalks(chat("Hi")), template_id=template)
+    assert context.tokens_estimated == estimate_system_tokens(context.context_block)
+
+
+async def test_a_messages_template_is_counted_by_its_messages() -> None:
+    talks = FakeTalks([*chat("Hi"), said(3, 2, "user", [{"type": "image", "url": "https://example.com/cat.png"}])])
+    context = await build(talks, template_id="messages")
+    assert context.tokens_estimated == count_tokens_heuristic(context.messages)
+    own = await build(talks, template_id="messages", count_tokens=len)
+    assert own.tokens_estimated > 1_000, "an image costs more than its placeholder"
+    assert (await build(talks, template_id="messages", token_budget=500)).turns_used == 0
+
+
+@pytest.mark.parametrize("wrong", [-1, 2.5, None, "7", True])
+async def test_a_counter_that_gives_no_number_is_refused(wrong: Any) -> None:
+    with pytest.raises(InvalidArgumentError, match="count_tokens gives"):
+        await build(FakeTalks(), count_tokens=lambda _: wrong)
+
+
+async def test_a_counter_is_asked_a_few_times_only() -> None:
+    talks = FakeTalks(chat(*("x" * 40 for _ in range(1_000))))
+    memory = FakeMemory(*(atom("y" * 40, number=n) for n in range(200)))
+    for budget in (0, 500, 3_000, 20_000, 50_000, 10**9):
+        asked = []
+        await build(
+            talks,
+            memory,
+            recent_turns=1_000,
+            recall_limit=200,
+            token_budget=budget,
+            count_tokens=lambda text: asked.append(text) or len(text),  # type: ignore[func-returns-value]  # noqa: B023
+        )
+        assert len(asked) <= 2 + math.ceil(math.log2(1_001)) + math.ceil(math.log2(201))
+        assert budget < 10**9 or len(asked) == 1
+
+
+texts = st.one_of(st.text(max_size=40), st.integers(0, 300).map(lambda n: "word " * n))
+counters: st.SearchStrategy[Counter] = st.sampled_from(
+    [
+        len,
+        lambda text: len(text.split()),
+        lambda text: -(-len(text.encode()) // 3),
+        lambda text: text.count("\n"),
+        lambda text: 5,
+        lambda text: len(text) - text.count("a") * 3 if len(text) > text.count("a") * 3 else 0,
+        lambda text: sum(map(ord, text)) % 997,
+    ]
+)
+
+
+@st.composite
+def materials(draw: st.DrawFn) -> tuple[FakeTalks, FakeMemory]:
+    messages: list[StoredMessage] = []
+    for turn in range(draw(st.integers(0, 6))):
+        for role in draw(st.lists(st.sampled_from(["user", "assistant", "call", "tool"]), min_size=1, max_size=4)):
+            seq = len(messages) + 1
+            call = f"c{draw(st.integers(0, 2))}"
+            content: Any = draw(texts)
+            if role == "call":
+                role, content = "assistant", [{"type": "tool_use", "id": call, "name": "look"}]
+            elif role == "tool":
+                content = [{"type": "tool_result", "tool_use_id": call, "content": content}]
+            messages.append(said(seq, turn, role, content))
+    ids = st.lists(st.sampled_from([m.id for m in messages] or ["msg_0"]), max_size=2)
+    atoms = [
+        atom(draw(texts), draw(st.sampled_from(["identity", "fact", "goal"])), n, source_message_ids=tuple(draw(ids)))
+        for n in range(draw(st.integers(0, 12)))
+    ]
+    return FakeTalks(messages, draw(st.none() | texts)), FakeMemory(*atoms)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    materials(),
+    st.one_of(st.integers(0, 600), st.integers(0, 10_000)),
+    counters,
+    st.sampled_from(["default", "xml", "messages"]),
+    st.integers(0, 8),
+    st.integers(0, 8),
+)
+async def test_the_budget_holds_or_only_what_must_stay_is_left(
+    material: tuple[FakeTalks, FakeMemory], budget: int, counter: Counter, template: str, turns: int, limit: int
+) -> None:
+    talks, memory = material
+    context = await build(
+        talks,
+        memory,
+        recall_query="q",
+        recent_turns=turns,
+        recall_limit=limit,
+        token_budget=budget,
+        count_tokens=counter,
+        template_id=template,
+        always_on_category_names=["identity"],
+    )
+    if template != "messages":
+        assert context.tokens_estimated == counter(context.context_block)
+    assert context.over_budget == (context.tokens_estimated > budget)
+    if context.over_budget:
+        assert (context.turns_used, context.hits) == (0, ())
+    always = {a.id for a in memory.atoms if a.category.name == "identity"}
+    used = [a.id for a in context.atoms_used]
+    assert always <= set(used)
+    assert len(used) == len(set(used))
+    assert len(context.hits) <= limit
+    assert context.turns_used + context.turns_dropped == min(turns, len({m.turn_id for m in talks.stored}))
+    assert is_sound(context.messages)
+    assert context.turns_used == 0 or context.hits_dropped == 0
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(0, 200), max_size=10), st.integers(0, 2_500))
+async def test_no_turn_goes_that_would_have_fitted(lengths: list[int], budget: int) -> None:
+    talks = FakeTalks(chat(*("x" * length for length in lengths)))
+    context = await build(talks, token_budget=budget, count_tokens=len)
+    if context.turns_dropped:
+        more = await build(talks, recent_turns=context.turns_used + 1, token_budget=10**9, count_tokens=len)
+        assert more.tokens_estimated > budget
+
+
+async def test_unknown_ids_are_not_found() -> None:
+    made = contexts(FakeTalks(chat("Hi")))
+    for id in ("conv_2", None, "\x00"):
+        with pytest.raises(NotFoundError, match="conversation"):
+            await made.build(id)  # type: ignore[arg-type]
+    more: list[dict[str, Any]] = [{}, {"recall_query": ""}, {"recall_limit": 0}, {"always_on_category_names": ["a"]}]
+    for arguments in more:
+        for space_id in ("ms_2", "\x00"):
+            with pytest.raises(NotFoundError, match="memory space"):
+                await made.build("conv_1", space_id, **arguments)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"recent_turns": -1},
+        {"recent_turns": 1.5},
+        {"recall_limit": True},
+        {"token_budget": -1},
+        {"token_budget": None},
+        {"always_on_category_names": "identity"},
+        {"always_on_category_names": [""]},
+        {"always_on_category_names": None},
+        {"always_on_category_names": [7]},
+        {"recall_query": 7},
+        {"recall_query": "\ud800"},
+        {"now": "yesterday"},
+        {"now": datetime(2026, 1, 1)},
+        {"count_tokens": 4},
+    ],
+)
+async def test_arguments_that_cannot_be_used_are_refused(arguments: dict[str, Any]) -> None:
+    with pytest.raises(InvalidArgumentError):
+        await build(FakeTalks(), FakeMemory(), **arguments)
+
+
+async def test_a_pasted_document_is_not_recalled_by_as_a_whole() -> None:
+    memory = FakeMemory()
+    await build(FakeTalks([said(1, 1, "user", "words " * 100_000)]), memory)
+    assert len(memory.asked[0][0]) == 4_000
+
+
+async def test_moments_far_away_can_be_shown() -> None:
+    early, late = datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC)
+    far = atom("Was long ago.", "identity", valid_from=early, valid_to=late)
+    context = await build(FakeTalks(), FakeMemory(far), always_on_category_names=["identity"])
+    assert "- 0001-01-01 to 9999-12-31 (identity): Was long ago." in context.context_block
