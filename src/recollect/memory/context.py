@@ -46,14 +46,14 @@ class Talks(Protocol):
 class Memories(Protocol):
     """What is asked of `user.memory`."""
 
-    async def get_space(self, space_id: str) -> MemorySpace | None: ...
+    async def get_space(self, space_id: str, /) -> MemorySpace | None: ...
 
     async def list_atoms(
         self, space_id: str, *, categories: Sequence[str], limit: int | None, valid_at: datetime | None
     ) -> list[Atom]: ...
 
     async def recall_by_topic(
-        self, space_id: str, query: str, *, limit: int, valid_at: datetime | None
+        self, space_id: str, query: str, *, limit: int, valid_at: datetime | None, now: datetime | None
     ) -> RecallResult: ...
 
 
@@ -125,7 +125,7 @@ class WorkingContexts:
         kept: list[Atom] = []
         hits: Sequence[RecallHit] = ()
         if memory_space_id is not None:
-            space_id = checks.known_id("memory space", memory_space_id)
+            space_id = checks.known_id("space", memory_space_id)
             if always_on:
                 kept = await self._memory.list_atoms(space_id, categories=always_on, limit=None, valid_at=valid_at)
                 kept = sorted(kept, key=lambda atom: _always_on_order(atom, always_on))
@@ -133,9 +133,12 @@ class WorkingContexts:
                 # Some hits will be left out: they are always on, or say what the recent turns say.
                 said = sum(len(turn.messages) for turn in turns)
                 limit = recall_limit + len(kept) + min(max(SPARE_HITS, said), MOST_SPARE_HITS)
-                hits = (await self._memory.recall_by_topic(space_id, query, limit=limit, valid_at=valid_at)).hits
+                recalled = await self._memory.recall_by_topic(
+                    space_id, query, limit=limit, valid_at=valid_at, now=valid_at
+                )
+                hits = recalled.hits
             elif not always_on and await self._memory.get_space(space_id) is None:
-                raise NotFoundError("memory space", space_id)
+                raise NotFoundError("space", space_id)
 
         material = Material(
             template=template,

@@ -58,7 +58,7 @@ class FakeMemory:
     def _check(self, space_id: str, asked: str, filters: dict[str, Any]) -> None:
         self.asked.append((asked, filters))
         if space_id != "ms_1":
-            raise NotFoundError("memory space", space_id)
+            raise NotFoundError("space", space_id)
 
 
 def atom(text: str, category: str = "fact", number: int | None = None, **more: Any) -> Atom:

@@ -420,7 +420,7 @@ async def test_unknown_ids_are_not_found() -> None:
     more: list[dict[str, Any]] = [{}, {"recall_query": ""}, {"recall_limit": 0}, {"always_on_category_names": ["a"]}]
     for arguments in more:
         for space_id in ("ms_2", "\x00"):
-            with pytest.raises(NotFoundError, match="memory space"):
+            with pytest.raises(NotFoundError, match="space"):
                 await made.build("conv_1", space_id, **arguments)
 
 

@@ -1,0 +1,141 @@
+"""The working context on every store, with real conversations and a real memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from recollect import Recollect
+from recollect.app import User
+from recollect.chat.history import is_sound
+from recollect.errors import NotFoundError
+from recollect.memory.context import WorkingContexts
+from recollect.testing import ScriptedModel, says
+
+FACT: Mapping[str, Any] = {"name": "fact", "kind": "FACT"}
+IDENTITY: Mapping[str, Any] = {"name": "identity", "kind": "FACT"}
+PREFERENCE: Mapping[str, Any] = {"name": "preference", "kind": "PREFERENCE"}
+
+
+def contexts(user: User) -> WorkingContexts:
+    return WorkingContexts(user.conversations, user.memory)
+
+
+async def test_what_was_remembered_elsewhere_is_in_the_context_of_a_new_conversation(rc: Recollect) -> None:
+    maya = rc.user("maya")
+    space = await maya.memory.create_space("default")
+    await maya.memory.add_atom(space.id, "Is called Maya.", IDENTITY)
+    await maya.memory.add_atom(space.id, "Eats no meat and no fish.", PREFERENCE, valid_from="2026-03-01T00:00:00Z")
+    await maya.memory.add_atom(space.id, "Drives an old van.", FACT)
+    talk = await maya.conversations.create("dinner")
+    await maya.conversations.append_user_message(talk.id, "Where can we eat without meat tonight?")
+    context = await contexts(maya).build(
+        talk.id, space.id, recall_limit=1, always_on_category_names=["identity"], template_id="messages"
+    )
+    assert [atom.text for atom in context.atoms_used] == ["Is called Maya.", "Eats no meat and no fish."]
+    assert "- 2026-03-01 (preference): Eats no meat and no fish." in context.context_block
+    assert [message.role for message in context.messages] == ["system", "user"]
+
+
+async def test_what_was_just_said_and_remembered_word_for_word_is_not_told_twice(rc: Recollect) -> None:
+    maya = rc.user("maya")
+    space = await maya.memory.create_space("default")
+    earlier = await maya.conversations.create("chat")
+    await maya.conversations.append_user_message(earlier.id, "My boat is called Heron.")
+    talk = await maya.conversations.create("chat")
+    await maya.conversations.append_user_message(talk.id, "What is my boat called?")
+    for conversation in (earlier, talk):
+        await maya.memory.remember_conversation(space.id, conversation.id)
+    context = await contexts(maya).build(talk.id, space.id)
+    assert len(context.hits) == 1
+    assert "Heron" in context.hits[0].atom.text
+    assert context.context_block.count("What is my boat called?") == 1
+
+
+async def test_what_is_over_is_left_out_and_was_true_at_its_time(rc: Recollect) -> None:
+    maya = rc.user("maya")
+    space = await maya.memory.create_space("default")
+    old = await maya.memory.add_atom(space.id, "Lives in Porto.", IDENTITY, valid_from="2024-01-01T00:00:00Z")
+    await maya.memory.supersede_atom(old.id, "Lives in Lisbon.", valid_from="2026-03-01T00:00:00Z")
+    talk = await maya.conversations.create("chat")
+    today = await contexts(maya).build(talk.id, space.id, "Where does she live?", always_on_category_names=["identity"])
+    then = await contexts(maya).build(
+        talk.id,
+        space.id,
+        "Where does she live?",
+        always_on_category_names=["identity"],
+        now=datetime(2025, 1, 1, tzinfo=UTC),
+    )
+    assert [atom.text for atom in today.atoms_used] == ["Lives in Lisbon."]
+    assert [atom.text for atom in then.atoms_used] == ["Lives in Porto."]
+    assert "2024-01-01 to 2026-03-01 (identity): Lives in Porto." in then.context_block
+
+
+async def test_archived_and_forgotten_memories_are_never_in_it(rc: Recollect) -> None:
+    maya = rc.user("maya")
+    space = await maya.memory.create_space("default")
+    aside = await maya.memory.add_atom(space.id, "Likes green tea.", IDENTITY)
+    gone = await maya.memory.add_atom(space.id, "Likes black tea.", IDENTITY)
+    await maya.memory.archive_atom(aside.id)
+    await maya.memory.delete_atom(gone.id)
+    talk = await maya.conversations.create("chat")
+    context = await contexts(maya).build(talk.id, space.id, "tea", always_on_category_names=["identity"])
+    assert context.atoms_used == ()
+
+
+async def test_the_rolling_summary_and_the_tools_of_a_turn_are_in_it(rc: Recollect) -> None:
+    maya = rc.user("maya")
+    talk = await maya.conversations.create("chat")
+    await maya.conversations.append_messages(
+        talk.id,
+        [
+            {"role": "user", "content": "Where is parcel 7?"},
+            {"role": "assistant", "content": [{"type": "tool_use", "id": "c1", "name": "find", "arguments": {"n": 7}}]},
+            {"role": "tool", "content": [{"type": "tool_result", "tool_use_id": "c1", "content": "at the harbour"}]},
+            {"role": "assistant", "content": "At the harbour."},
+        ],
+    )
+    await maya.conversations.refresh_rolling_summary(talk.id, ScriptedModel([says("They look for parcel 7.")]))
+    context = await contexts(maya).build(talk.id)
+    assert "# The conversation so far\n  They look for parcel 7.\n" in context.context_block
+    assert '[calls find({"n":7})]' in context.context_block
+    assert [message.role for message in context.messages] == ["system", "user", "assistant", "tool", "assistant"]
+    assert is_sound(context.messages)
+
+
+async def test_a_long_conversation_is_cut_to_the_budget_by_whole_turns(rc: Recollect) -> None:
+    maya = rc.user("maya")
+    talk = await maya.conversations.create("chat")
+    said = [
+        {"role": role, "content": f"{role} {n} {'word ' * 50}"} for n in range(60) for role in ("user", "assistant")
+    ]
+    await maya.conversations.append_messages(talk.id, said)
+    context = await contexts(maya).build(talk.id, recent_turns=40, token_budget=1_000)
+    assert context.tokens_estimated <= 1_000
+    assert context.turns_used + context.turns_dropped == 40
+    assert len(context.messages) == 1 + 2 * context.turns_used
+    assert context.messages[-1].content.startswith("assistant 59")
+    assert context.messages[1].content.startswith(f"user {60 - context.turns_used} ")
+
+
+async def test_it_can_be_built_for_a_closed_conversation(rc: Recollect) -> None:
+    maya = rc.user("maya")
+    talk = await maya.conversations.create("chat")
+    await maya.conversations.append_user_message(talk.id, "Goodbye")
+    await maya.conversations.close(talk.id)
+    assert "user: Goodbye" in (await contexts(maya).build(talk.id)).context_block
+
+
+async def test_another_users_conversation_and_space_are_not_found(rc: Recollect) -> None:
+    maya, ben = rc.user("maya"), rc.user("ben")
+    space = await maya.memory.create_space("default")
+    theirs, own = await maya.conversations.create("chat"), await ben.conversations.create("chat")
+    with pytest.raises(NotFoundError, match="conversation"):
+        await contexts(ben).build(theirs.id)
+    more: list[dict[str, Any]] = [{}, {"recall_query": "tea"}, {"always_on_category_names": ["identity"]}]
+    for arguments in more:
+        with pytest.raises(NotFoundError, match="space"):
+            await contexts(ben).build(own.id, space.id, **arguments)
