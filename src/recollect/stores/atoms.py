@@ -30,6 +30,7 @@ CHANGED = {AtomStatus.ACTIVE: "atom.restored", AtomStatus.ARCHIVED: "atom.archiv
 def create_space(values: dict[str, Any], once: bool) -> Operation[MemorySpace]:
     """Make a space; with `once`, only if there is none of that name."""
     if once:
+        yield "platform_space_lock", {"name": values["name"]}
         found = yield "space_list", {"name": values["name"]}
         if found:
             return memory_rows.space(found[0])

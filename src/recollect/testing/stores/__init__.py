@@ -21,6 +21,7 @@ from recollect.stores import Store
 from recollect.testing.stores.conversations import ConversationContract
 from recollect.testing.stores.events import EventContract
 from recollect.testing.stores.making import MAYA, MakeStore, make_conversation, say
+from recollect.testing.stores.memories import MemoryContract
 from recollect.testing.stores.messages import MessageContract
 from recollect.testing.stores.turns import TurnContract
 
@@ -28,7 +29,7 @@ __all__ = ["MakeStore", "StoreConformance"]
 
 
 @pytest.mark.asyncio
-class StoreConformance(ConversationContract, MessageContract, EventContract, TurnContract):
+class StoreConformance(ConversationContract, MessageContract, EventContract, TurnContract, MemoryContract):
     """The contract of `recollect.stores.Store`."""
 
     shared = True

@@ -3,3 +3,9 @@ INSERT INTO atom_vectors (tenant_id, app_id, user_id, space_id, seq, version, em
 VALUES (:tenant_id, :app_id, :user_id, :space_id, :seq, :version, :embedder, :vector, CAST(:numbers AS REAL[]))
 ON CONFLICT (space_id, seq) DO UPDATE
 SET version = excluded.version, embedder = excluded.embedder, vector = excluded.vector, numbers = excluded.numbers;
+
+-- name: platform_space_lock^
+-- Of those who make a space of one name at once, one goes first.
+SELECT pg_advisory_xact_lock(
+    hashtext('recollect.spaces'),
+    hashtext(CAST(:tenant_id AS TEXT) || '/' || CAST(:app_id AS TEXT) || '/' || CAST(:user_id AS TEXT) || '/' || CAST(:name AS TEXT)));
