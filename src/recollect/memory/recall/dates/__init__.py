@@ -1,8 +1,8 @@
 """Time expressions: what "last Friday", "in May" or "8 May 2023" mean, seen from a moment.
 
 Everything is in UTC, weeks start on Monday and seasons are those of the north, by whole months. A text is read word by
-word into tags (`lexer`, with the tables of `languages`), and regular expressions over the tags (`grammar`) find what
-`reader` then turns into stretches of time. It takes microseconds, and no text makes it raise.
+word into tags (`lexer`, with the tables of `languages`), and rules, regular expressions over the tags, turn those into
+stretches of time (`points`, then `leaning`). It takes microseconds, and no text makes it raise.
 
 How the ambiguous is decided:
 
@@ -14,10 +14,10 @@ How the ambiguous is decided:
 - "Two weeks ago" is the whole week then, "three months ago" the whole month; "a few" is two to five.
 - "Last week" is the week from Monday to Sunday, "the past week" the seven days up to today.
 - "The week before 8 May" is what someone calls last week on that day.
-- Early, mid and late are thirds; in a month the days 1–10, 11–20 and the rest.
+- Early, mid and late are thirds; in a month the days 1 to 10, 11 to 20 and the rest.
 - Winter 2022 begins in December 2022.
 - Before, after, since and until reach to now, or 200 years away.
-- Mornings are 6–12, afternoons 12–18, evenings and nights 18–24.
+- Mornings are from 6 to 12 o'clock, afternoons to 18, evenings and nights to 24.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ import re
 
 from recollect.memory.recall.dates.languages import LANGUAGES, Language
 from recollect.memory.recall.dates.lexer import language_of
-from recollect.memory.recall.dates.reader import Reader
+from recollect.memory.recall.dates.reader import spans_of
 from recollect.memory.recall.dates.values import Precision, QueryTime, Span
 
 __all__ = ["LANGUAGES", "Language", "Precision", "QueryTime", "Span", "has_time_expression", "read_query", "read_text"]
 
-_WHEN = re.compile("|".join(one.when for one in LANGUAGES.values()))
-_LATEST = re.compile("|".join(one.latest for one in LANGUAGES.values()))
-_FIRST = re.compile("|".join(one.first for one in LANGUAGES.values()))
+_WHEN = re.compile(rf"\b(?:{'|'.join(one.when for one in LANGUAGES.values())})")
+_LATEST = re.compile(rf"\b(?:{'|'.join(one.latest for one in LANGUAGES.values())})")
+_FIRST = re.compile(rf"\b(?:{'|'.join(one.first for one in LANGUAGES.values())})")
 _ANY_MOMENT = 1_700_000_000_000_000
 
 
@@ -46,8 +46,9 @@ def read_query(text: str, now_us: int) -> QueryTime:
     (True, '2023-05-01', 'last May')
     """
     lower = text.lower()
+    language = language_of(lower)
     return QueryTime(
-        read_text(text, now_us),
+        () if language is None else spans_of(text, language, now_us),
         _WHEN.search(lower) is not None,
         _LATEST.search(lower) is not None,
         _FIRST.search(lower) is not None,
@@ -56,10 +57,14 @@ def read_query(text: str, now_us: int) -> QueryTime:
 
 def read_text(text: str, said_us: int) -> tuple[Span, ...]:
     """What the time expressions of a text mean, in their order, for someone who said it at that moment."""
-    language = language_of(text)
-    return () if language is None else tuple(Reader(text, language, said_us).spans())
+    language = language_of(text.lower())
+    return () if language is None else spans_of(text, language, said_us)
 
 
 def has_time_expression(text: str) -> bool:
-    """Whether a text says when something was or will be."""
+    """Whether a text says when something was or will be.
+
+    >>> has_time_expression("We met last spring."), has_time_expression("We may spring a leak.")
+    (True, False)
+    """
     return bool(read_text(text, _ANY_MOMENT))

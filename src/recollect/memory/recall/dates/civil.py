@@ -51,7 +51,7 @@ def month_length(year: int, month: int) -> int:
 
 
 def period(unit: str, day: int, offset: int) -> Days:
-    """The unit (day, week, weekend, month, quarter, year or decade) that holds a day, or one so many before or after."""
+    """The day, week, weekend, month, quarter, year or decade that holds a day, or one so many before or after."""
     if unit == "day":
         return day + offset, day + offset + 1
     if unit in ("week", "weekend"):

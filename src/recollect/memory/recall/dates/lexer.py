@@ -1,4 +1,4 @@
-"""Words to tags: a text becomes a string with one character for each word, which the grammar reads."""
+"""Words to tags: a text becomes a string with one character for each word, which the rules read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from recollect.memory.recall.dates.languages.table import Phrase
 Item = tuple[Any, int, int]
 """What a word means, and where it begins and ends in the text."""
 
-_WORDS = re.compile(r"[^\W_]+")
+# Faster than `\w`, and wide enough for the letters of the tables.
+_WORDS = re.compile(r"[a-z0-9\u00df-\u024f]+")
+_TRIGGERS = frozenset[str]().union(*(one.triggers for one in LANGUAGES.values()))
+_DIGIT = re.compile(r"[0-9]")
 _NUMERIC = re.compile(r"(?:19|20)[0-9][0-9]|[0-9]0s\b|[0-9][/.-][0-9]{1,2}[/.-][0-9]")
 _TOKEN = re.compile(
     r"[^\W\d_][^\W_]*(?:['\u2019][^\W\d_]+)?"
@@ -23,43 +26,64 @@ _TOKEN = re.compile(
     r"|['\u2019][0-9]{2}s?\b"
     r"|[^\w\s]|\n"
 )
-_TOO_LONG = 32
-_PUNCTUATION = dict.fromkeys(".?!;\n", ".") | dict.fromkeys(",()", ",") | dict.fromkeys("-\u2013\u2014", "-")
-_PUNCTUATION |= dict.fromkeys("$#€£¥", "#") | {"&": "&"}
+_PUNCTUATION = (
+    dict.fromkeys(".?!;\n", ".")
+    | dict.fromkeys("-\u2013\u2014", "-")
+    | dict.fromkeys("$#€£¥", "#")
+    | {",": ",", "(": "(", ")": ")", "&": "&"}
+)
 _NUMBER = re.compile(r"([0-9]{1,6})(?:([-/.\u2013])([0-9]{1,6})(?:\2([0-9]{1,6}))?)?([^\W_]*)\Z")
 _ORDINAL = frozenset(("st", "nd", "rd", "th"))
-_OTHER = ("x", None)
+_POSSESSIVE = ("'s", "\u2019s")
+_NOTHING: Item = (None, 0, 0)
 
 
-def language_of(text: str) -> Language | None:
-    """The language to read a text in, or None when nothing in it can be part of a time expression."""
-    words = set(_WORDS.findall(text.lower()))
+def language_of(lower: str) -> Language | None:
+    """The language to read a text in small letters in, or None when nothing in it can be part of a time expression."""
+    words = _WORDS.findall(lower)
+    if _TRIGGERS.isdisjoint(words):
+        return LANGUAGES["en"] if _DIGIT.search(lower) and _NUMERIC.search(lower) else None
     known = [one for one in LANGUAGES.values() if not one.triggers.isdisjoint(words)]
-    if not known:
-        return LANGUAGES["en"] if _NUMERIC.search(text) else None
     if len(known) == 1:
         return known[0]
-    return max(known, key=lambda one: len(words & one.words.keys()))
+    distinct = set(words)
+    return max(known, key=lambda one: len(distinct & one.words.keys()))
 
 
-@dataclass(frozen=True, slots=True)
-class Sentences:
-    """Where sentences end, and where words are that speak of the future."""
+@dataclass(slots=True)
+class Tagged:
+    """A text as tags, with what stands behind each, where its sentences end and which words speak of the future."""
 
+    text: str
+    language: Language
+    tags: str
+    items: list[Item]
     stops: list[int]
     cues: list[int]
 
-    def speak_of_future(self, position: int) -> bool:
+    def speaks_of_future(self, position: int) -> bool:
         """Whether the sentence around a position does."""
         if not self.cues:
             return False
         sentence = bisect_left(self.stops, position)
         return any(bisect_left(self.stops, cue) == sentence for cue in self.cues)
 
+    def told_as_past(self, position: int) -> bool:
+        """Whether a verb in the past stands shortly before a position, in the same sentence."""
+        sentence = bisect_left(self.stops, position)
+        begins = max(self.stops[sentence - 1] if sentence else 0, position - _SHORTLY)
+        return self.language.past.search(self.text, begins, position) is not None
 
-class Lexer:
-    """Reads one text."""
 
+_SHORTLY = 40
+
+
+def tagged(text: str, language: Language) -> Tagged:
+    """Reads a text word by word."""
+    return _Lexer(text, language).read()
+
+
+class _Lexer:
     __slots__ = ("cues", "items", "language", "stops", "tags", "text")
 
     def __init__(self, text: str, language: Language) -> None:
@@ -69,9 +93,9 @@ class Lexer:
         self.stops: list[int] = []
         self.cues: list[int] = []
 
-    def read(self) -> tuple[str, list[Item], Sentences]:
-        """The tags as one string, what stands behind each, and the sentences."""
-        tags, items, words, phrases = self.tags, self.items, self.language.words, self.language.phrases
+    def read(self) -> Tagged:
+        tags, items = self.tags, self.items
+        known = self.language.words.get
         tokens = list(_TOKEN.finditer(self.text))
         skip = 0
         for index, found in enumerate(tokens):
@@ -79,25 +103,43 @@ class Lexer:
                 skip -= 1
                 continue
             token = found[0]
-            if not token[0].isalpha():
-                self._other(token, found.start(), found.end())
-                continue
-            word = _plain(token)
-            tag, value = words.get(word, _OTHER)
-            start, end = found.span()
-            if word in phrases and (phrase := _phrase(phrases[word], tokens, index)):
-                following, tag, value = phrase
-                skip = len(following)
-                end = tokens[index + skip].end()
-            elif tag in "MwU":
-                tag = self._checked(word, token, tag)
-            elif tag == "x" and tags and tags[-1] in "dyo" and word in self.language.counted:
-                tags[-1] = "c"
-            if tag in "UNC" or (tag == "D" and value[0] > 0) or (tag in "KY" and value > 0):
-                self.cues.append(start)
-            tags.append(tag)
-            items.append((value, start, end))
-        return "".join(tags), items, Sentences(self.stops, self.cues)
+            word = token.lower()
+            entry = known(word)
+            if entry is None and word[-2:] in _POSSESSIVE:
+                word = word[:-2]
+                entry = known(word)
+            if entry is not None:
+                tag, value, plain = entry
+                if plain:
+                    tags.append(tag)
+                    items.append((value, *found.span()))
+                else:
+                    skip = self._special(word, tag, value, tokens, index)
+            elif word[0].isalpha():
+                tags.append("x")
+                items.append(_NOTHING)
+            else:
+                self._other(token, *found.span())
+        return Tagged(self.text, self.language, "".join(tags), items, self.stops, self.cues)
+
+    def _special(self, word: str, tag: str, value: Any, tokens: Sequence[re.Match[str]], index: int) -> int:
+        """A word that may start a phrase or depends on its neighbours; how many of the next words it takes."""
+        start, end = tokens[index].span()
+        skip = 0
+        if phrase := _phrase(self.language.phrases.get(word, ()), tokens, index):
+            following, tag, value = phrase
+            skip = len(following)
+            end = tokens[index + skip].end()
+        elif tag in "MwU":
+            tag = self._checked(word, tokens[index][0], tag)
+        elif tag == "c":
+            tag = "x"
+            if self.tags and self.tags[-1] in "dyo":
+                self.tags[-1] = "c"
+        if tag in "UNC" or (tag == "D" and value[0] > 0) or (tag in "KY" and value > 0):
+            self.cues.append(start)
+        self._add(tag, value, start, end)
+        return skip
 
     def _add(self, tag: str, value: Any, start: int, end: int) -> None:
         self.tags.append(tag)
@@ -108,7 +150,7 @@ class Lexer:
         capital = token[0].isupper() and not (len(token) > 1 and token.isupper())
         starts = not self.tags or self.tags[-1] in '."'
         if tag == "U":
-            return "x" if capital and not starts and len(word) == 4 and word == "will" else tag
+            return "x" if capital and not starts and word == "will" else tag
         if tag == "w":
             return "x" if word in self.language.guarded and not capital else tag
         if word in self.language.abbreviations or (word in self.language.guarded and not capital):
@@ -124,20 +166,22 @@ class Lexer:
             self._punctuation(token, start, end)
 
     def _number(self, token: str, start: int, end: int) -> None:
-        found = _NUMBER.match(token) if len(token) < _TOO_LONG else None
-        if found is None or (self.tags and self.tags[-1] == "#") or self.text[end : end + 1] in ("%", "°"):
-            self._add("c" if token.isdecimal() and len(token) < 7 else "x", found and int(found[1]), start, end)
+        found = _NUMBER.match(token)
+        if found is None:
+            self._add("x", None, start, end)
             return
-        first, _, second, third, suffix = found.groups()
+        first, separator, second, third, suffix = found.groups()
         suffix = suffix.lower()
-        if second is None:
+        if (self.tags and self.tags[-1] == "#") or self.text[end : end + 1] in ("%", "°"):
+            self._add("x" if separator or suffix else "c", int(first), start, end)
+        elif not separator:
             self._add(*_whole(first, suffix, self.tags), start, end)
         elif third is not None:
-            days = _date(first, found[2], second, third, self.language) if suffix[:1] in ("", "t") else None
-            self._add("A" if days else "x", days, start, end)
-        elif found[2] in "-/" and (days := _month(first, second)) and not suffix:
-            self._add("A", days, start, end)
-        elif found[2] in "-\u2013" and (not suffix or suffix in _ORDINAL):
+            date = _date(first, separator, second, third, self.language) if suffix[:1] in ("", "t") else None
+            self._add("A" if date else "x", date, start, end)
+        elif not suffix and separator in "-/" and (month := _month(first, second)):
+            self._add("A", month, start, end)
+        elif separator in "-\u2013" and (not suffix or suffix in _ORDINAL):
             middle = start + len(first)
             self._add(*_whole(first, "", self.tags), start, middle)
             self._add("-", None, middle, middle + 1)
@@ -148,7 +192,7 @@ class Lexer:
     def _apostrophe(self, token: str, start: int, end: int) -> None:
         """'22 after a month, a season or "of"; the '90s."""
         if token[-1] == "s":
-            self._add("Z", int(token[1:3]), start, end)
+            self._add("Z" if token[-2] == "0" else "x", int(token[1:3]), start, end)
         elif self.tags and self.tags[-1] in "MmSVHOido":
             self._add("y", _century(int(token[1:])), start, end)
         else:
@@ -170,16 +214,21 @@ class Lexer:
 
 def _plain(token: str) -> str:
     word = token.lower()
-    if "\u2019" in word:
-        word = word.replace("\u2019", "'")
-    return word[:-2] if word.endswith("'s") else word
+    return word[:-2] if word[-2:] in _POSSESSIVE else word
 
 
 def _phrase(phrases: Sequence[Phrase], tokens: Sequence[re.Match[str]], index: int) -> Phrase | None:
+    if not phrases or index + 1 == len(tokens):
+        return None
+    second = _plain(tokens[index + 1][0])
     for phrase in phrases:
         following = phrase[0]
-        if index + len(following) < len(tokens) and all(
-            _plain(tokens[index + 1 + place][0]) == word for place, word in enumerate(following)
+        if following[0] == second and (
+            len(following) == 1
+            or (
+                index + len(following) < len(tokens)
+                and all(_plain(tokens[index + 1 + place][0]) == word for place, word in enumerate(following))
+            )
         ):
             return phrase
     return None
@@ -198,7 +247,7 @@ def _whole(digits: str, suffix: str, before: Sequence[str]) -> tuple[str, Any]:
         if len(digits) == 4 and 1500 <= number <= 2090:
             return "Z", number
         # "The 90s" and "mid-90s" are years, "in her 90s" is an age.
-        if len(digits) == 2 and ("".join(before[-2:]).rstrip("-")[-1:] in ("h", "E")):
+        if len(digits) == 2 and "".join(before[-2:]).rstrip("-")[-1:] in ("h", "E"):
             return "Z", number
     return "x", None
 
@@ -221,7 +270,8 @@ def _date(first: str, separator: str, second: str, third: str, language: Languag
     elif len(third) == 4 or (len(third) == 2 and separator == "/"):
         year = int(third) if len(third) == 4 else _century(int(third))
         day, month = int(first), int(second)
-        if separator != "." and month <= 12 and (day <= 12 and not language.day_first) or month > 12:
+        month_first = separator != "." and not language.day_first
+        if month > 12 or (month_first and day <= 12):
             day, month = month, day
     else:
         return None

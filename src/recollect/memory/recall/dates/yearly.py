@@ -1,4 +1,4 @@
-"""What comes once a year: months, dates, seasons, quarters and holidays, in a given year or in the one that is meant."""
+"""What comes once a year: months, dates, seasons, quarters and holidays, in the year that is meant."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _PRECISION: Mapping[Kind, Precision] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Yearly:
     """Something that comes every year; `year` when the words say which."""
 

@@ -44,8 +44,8 @@ GERMAN = language(
         },
         "a": {"ein eine einer einem einen": (1, 1)},
         "o": numbered(
-            "ersten/erste/erstes zweiten/zweite/zweites dritten/dritte/drittes vierten/vierte/viertes fünften sechsten siebten "
-            "achten neunten zehnten"
+            "ersten/erste/erstes zweiten/zweite/zweites dritten/dritte/drittes vierten/vierte/viertes fünften "
+            "sechsten siebten achten neunten zehnten"
         ),
         "M": numbered("januar/jänner februar märz april mai juni juli august september oktober november dezember"),
         "W": numbered("montag dienstag mittwoch donnerstag freitag samstag/sonnabend sonntag", 0),
@@ -82,13 +82,15 @@ GERMAN = language(
         "E": {"anfang": (0, 3), "mitte": (1, 3), "ende": (2, 3)},
         "L": {"kürzlich neulich": 30, "letztens": 30},
         "U": "werde wirst wird werden werdet plane plant planen",
-        "#": "nummer zimmer seite $ # € £",
+        "#": "nummer zimmer seite",
         "R": "war ist waren sind hatte haben hat ich wir er sie es",
+        "*": "jeden jede jedes jeder",
+        "c": "wörter leute euro meter kilometer km seiten mal menschen uhr",
+        "x": "am_morgen guten_morgen",
     },
     named="mai april august",
-    counted="wörter leute euro meter kilometer km seiten mal menschen uhr",
     dot_is_ordinal=True,
-    when=r"\b(?:wann|seit wann|an welchem tag|in welchem (?:jahr|monat)|welches datum|wie lange ist es her)\b",
-    latest=r"\b(?:jetzt|derzeit|aktuell|aktuelle|neueste|neuesten|zuletzt|momentan|immer noch)\b",
-    first=r"\b(?:zuerst|ursprünglich|anfangs|erstmals|zum ersten mal)\b",
+    when=r"wann\b|an welchem tag\b|in welchem (?:jahr|monat)\b|welches datum\b|wie lange ist es her\b",
+    latest=r"jetzt\b|derzeit\b|aktuell|neueste|zuletzt\b|momentan\b|immer noch\b",
+    first=r"zuerst\b|ursprünglich|anfangs\b|erstmals\b|zum ersten mal\b",
 )

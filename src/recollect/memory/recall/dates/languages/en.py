@@ -15,8 +15,8 @@ _ORDINALS = numbered(
     "sixteenth seventeenth eighteenth nineteenth twentieth"
 )
 _COUNTS = counts(
-    "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen "
-    "nineteen twenty"
+    "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
+    "eighteen nineteen twenty"
 )
 
 ENGLISH = language(
@@ -71,7 +71,7 @@ ENGLISH = language(
             "christmas_eve xmas_eve": "christmas eve",
             "boxing_day": "boxing day",
             "new_year_eve new_years_eve": "new year's eve",
-            "new_year_day new_years_day new_years": "new year",
+            "new_year_day new_years_day new_years new_year": "new year",
             "halloween": "halloween",
             "valentine_day valentines_day valentines": "valentine's day",
             "thanksgiving thanksgiving_day": "thanksgiving",
@@ -121,31 +121,39 @@ ENGLISH = language(
         },
         "Q": {"q1": 1, "q2": 2, "q3": 3, "q4": 4},
         "L": {"recently": 30, "lately": 30, "the_other_day": 7, "the_other_week": 21},
-        "U": "will i'll we'll she'll he'll they'll it'll you'll won't shall going_to gonna about_to plan plans planning hope hopes "
-        "hoping intend intends intending soon looking_forward want_to wants_to would_like_to scheduled",
-        "#": "room number no page route flight version code pin model chapter read reading paid pay cost costs $ # € £",
+        "U": "will i'll we'll she'll he'll they'll it'll you'll i\u2019ll we\u2019ll she\u2019ll he\u2019ll "
+        "they\u2019ll won't won\u2019t shall going_to gonna about_to plan plans planning hope hopes hoping intend intends "
+        "intending soon looking_forward want_to wants_to would_like_to scheduled",
+        "#": "room number no page route flight version code pin model chapter read reading paid pay cost costs",
         "z": "time times",
         "R": "was is were are had has have did do does i we he she they you it my our his her their i'm when where "
         "who what which but or because so that there while as with",
+        "*": "every each most",
+        "c": "words people persons men women children kids dollars euros pounds cents bucks steps miles kilometers "
+        "kilometres km meters metres feet pages points calories users pieces items votes followers copies lines bytes "
+        "kg grams tons jobs members students employees guests friends others percent units books songs photos pictures "
+        "pm am things cats dogs",
     },
     abbreviations="jan feb mar apr jun jul aug sept sep oct nov dec mon tue tues wed thu thur thurs fri sat sun st",
-    guarded="may march mar",
-    named="may march mar april june jan august",
-    counted="words people persons men women children kids dollars euros pounds cents bucks steps miles kilometers kilometres km "
-    "meters metres feet pages points calories users times pieces items votes followers copies lines bytes kg grams "
-    "tons jobs members students employees guests friends others percent units books songs photos pictures pm am "
-    "minutes hours things cats dogs",
+    guarded="may march sun sat mon wed",
+    named="may march april june august",
     day_first=False,
-    when=r"\bwhen(?:'s|’s| (?:did|do|does|was|were|is|are|am|will|would|had|has|have|can|could|should|shall)\b)"
-    r"|(?:^|[.?!]) *when *(?:$|[?!.])"
-    r"|\b(?:know|tell me|tell us|remember|recall|remind me|say|said|exactly|since|until|till|idea|sure|and|of|about) when\b"
-    r"|\b(?:what|which)(?:'s|’s| is| was)?(?: the)?(?: exact| specific)? (?:date|day|month|year|time|week|weekend|season|decade|hour)\b"
-    r"|\bthe (?:date|day|month|year) (?:of|when|that)\b|\bhow (?:long ago|recently|long (?:has|had) it been|long (?:since|until))\b"
-    r"|\bhow many (?:days|weeks|weekends|months|years|hours) (?:ago|since|until|before|after|passed|have passed)\b",
-    latest=r"\b(?<!from )now\b|\b(?:currently|current|latest|newest|most recent|most recently|recent|recently|lately|nowadays"
-    r"|these days|presently|at present|at the moment|anymore|any more|still|last time|up to date)\b"
-    r"|\b(?:did|have|has|had|do|does|was|were) (?:\w+ ){1,3}?last (?!(?:week|weekend|month|year|night|summer|winter|spring|fall"
-    r"|autumn|mon|tue|wed|thu|fri|sat|sun|jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec|evening|christmas|quarter|few|two|three|\d))",
-    first=r"\b(?:originally|initially|earliest|at first|to begin with|in the beginning)\b"
-    r"|\bfirst\b(?! (?:name|names|aid|floor|class|quarter|half|of|language|lady|week|day|month|grade|person))",
+    past=r"\b(?:\w\w+ed|was|were|did|got|had|lost|ran|read|wrote|made|built|went|took|came|grew|learnt|saw|became|won"
+    r"|drove|sold|been)\b",
+    when=r"when(?:['\u2019]s| (?:did|do|does|was|were|is|are|am|will|would|had|has|have|can|could|should|shall)\b)"
+    r"|when(?= *(?:$|[?!.]))"
+    r"|(?:know|tell me|tell us|remember|recall|remind me|say|said|exactly|since|until|idea|sure|and|of|about) when\b"
+    r"|(?:what|which)(?:['\u2019]s| is| was)?(?: the)?(?: exact| specific)?"
+    r" (?:date|day|month|year|time|week|weekend|season|decade|hour)\b"
+    r"|the (?:date|day|month|year) (?:of|when|that)\b"
+    r"|how (?:long ago|recently|long (?:has|had) it been|long (?:since|until))\b"
+    r"|how many (?:days|weeks|weekends|months|years|hours) (?:ago|since|until|before|after|passed|have passed)\b",
+    latest=r"(?<!from )now\b|currently\b|current\b|latest\b|newest\b|most recent|recent(?:ly)?\b|lately\b|nowadays\b"
+    r"|these days\b|presently\b|at present\b|at the moment\b|any ?more\b|still\b|last time\b|up to date\b"
+    r"|(?:did|have|has|had|do|does|was|were) (?:\w+ ){1,3}?last (?!(?:week|month|year|night|summer|winter|spring|fall"
+    r"|autumn|mon|tue|wed|thu|fri|sat|sun|jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec|evening|christmas|quarter|few"
+    r"|two|three|[0-9]))",
+    first=r"originally\b|initially\b|earliest\b|at first\b|to begin with\b|in the beginning\b"
+    r"|first\b(?! (?:name|names|aid|floor|class|quarter|half|of|language|lady|week|day|month|grade|person|mon|tue|wed"
+    r"|thu|fri|sat|sun))",
 )

@@ -26,22 +26,27 @@
 | `#` | room, page: the number that follows is no year | |
 | `z` | time, times: "in two years" that follows is not the future | |
 | `R` | was, we: words that may follow a year | |
+| `*` | every, each: what follows is no single day | |
+| `c` | words, people: the number before is a count | |
 
-The lexer adds `d` and `c` (a number that can be a day of a month, any other), `y` (a year), `Z` (a decade), `A` (a date in
-digits, later everything understood), `.` `,` `-` `"` for punctuation and `x` for all other words.
+The lexer adds `d` and `c` (a number that can be a day of a month, any other), `y` (a year), `Z` (a decade), `A` (a date
+in digits), punctuation and `x` for all other words. Rules put `A` for what they understand, `J` for a bare weekday.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-Entry = tuple[str, Any]
+Entry = tuple[str, Any, bool]
+"""Tag, value, and whether that is all: else a phrase may start here, or the neighbours decide."""
 Phrase = tuple[tuple[str, ...], str, Any]
 
 # One of these must be in a text for it to hold an expression of that language, or a number that can be a year.
 _TELLING = frozenset("DpukMmWwSVHKYQL")
+_DEPENDING = frozenset("MwUcNC")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +63,13 @@ class Language:
     """Months that are also other words in small letters."""
     named: frozenset[str]
     """Months that are also people's names or verbs when a sentence starts with them."""
-    counted: frozenset[str]
-    """Nouns that make the number before them a count and not a date."""
     day_first: bool
     """How 05/08/2023 is read: 5 August, or else May 8."""
     dot_is_ordinal: bool
+    past: re.Pattern[str]
+    """Verbs in the past: after one, "in two weeks" is how long it took."""
     when: str
+    """How questions ask for a time, as a regular expression that starts at a word; the next two alike."""
     latest: str
     first: str
 
@@ -74,9 +80,9 @@ def language(
     abbreviations: str = "",
     guarded: str = "",
     named: str = "",
-    counted: str = "",
     day_first: bool = True,
     dot_is_ordinal: bool = False,
+    past: str = r"(?!)",
     when: str,
     latest: str,
     first: str,
@@ -88,15 +94,18 @@ def language(
     single: dict[str, Entry] = {}
     joined: dict[str, list[Phrase]] = {}
     for tag, entries in words.items():
-        valued = dict.fromkeys(entries.split()) if isinstance(entries, str) else entries
+        valued: Mapping[str, Any] = dict.fromkeys(entries.split()) if isinstance(entries, str) else entries
         for name, value in valued.items():
             for spelling in name.split():
                 first_word, *rest = spelling.split("_")
                 if rest:
                     joined.setdefault(first_word, []).append((tuple(rest), tag, value))
                 else:
-                    single[spelling] = (tag, value)
-    triggers = {word for word, (tag, _) in single.items() if tag in _TELLING}
+                    single[spelling] = (tag, value, tag not in _DEPENDING and not (tag == "D" and value[0] > 0))
+    for first_word in joined:
+        tag, value, _ = single.get(first_word, ("x", None, False))
+        single[first_word] = (tag, value, False)
+    triggers = {word for word, (tag, _, _) in single.items() if tag in _TELLING}
     triggers.update(
         word for word, found in joined.items() for rest, tag, _ in found if tag in _TELLING and not triggers & {*rest}
     )
@@ -107,9 +116,9 @@ def language(
         abbreviations=frozenset(abbreviations.split()),
         guarded=frozenset(guarded.split()),
         named=frozenset(named.split()),
-        counted=frozenset(counted.split()),
         day_first=day_first,
         dot_is_ordinal=dot_is_ordinal,
+        past=re.compile(past),
         when=when,
         latest=latest,
         first=first,
