@@ -64,6 +64,14 @@ async def test_a_memory_that_is_always_on_is_not_repeated_among_the_recalled() -
     assert [hit.atom.text for hit in context.hits] == [f"Fact {n}" for n in range(3, 11)]
 
 
+async def test_many_always_on_memories_do_not_crowd_out_the_recalled() -> None:
+    always = [atom(f"Rule {n}", "rule", n) for n in range(300)]
+    context = await build(
+        FakeTalks(), FakeMemory(*always, atom("Likes tea.")), recall_query="q", always_on_category_names=["rule"]
+    )
+    assert [hit.atom.text for hit in context.hits] == ["Likes tea."]
+
+
 async def test_always_on_memories_stand_in_the_same_order_whatever_order_they_come_in() -> None:
     atoms = [
         atom("old", "goal", 1, importance=2),
@@ -269,6 +277,15 @@ async def test_the_oldest_turns_go_first_then_the_weakest_hits_and_the_rest_stay
         assert context.over_budget == (context.tokens_estimated > budget)
         seen.add((len(turns), len(hits)))
     assert {hits for turns, hits in seen if not turns} == set(range(9))
+
+
+async def test_a_budget_that_is_just_enough_is_enough() -> None:
+    talks, memory = FakeTalks(chat("One", "Two"), summary="The summary."), FakeMemory(atom("Likes tea."))
+    whole = await build(talks, memory, count_tokens=len)
+    exact = await build(talks, memory, count_tokens=len, token_budget=whole.tokens_estimated)
+    less = await build(talks, memory, count_tokens=len, token_budget=whole.tokens_estimated - 1)
+    assert exact == whole
+    assert less.turns_dropped == 1
 
 
 async def test_a_summary_larger_than_the_budget_stays_and_is_reported() -> None:
