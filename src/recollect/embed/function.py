@@ -81,8 +81,6 @@ class FunctionEmbedder:
             raise
         except Exception as error:
             raise EmbeddingError(f"{self._name} failed: {type(error).__name__}: {error}") from error
-        if not isinstance(rows, Sequence | np.ndarray):
-            raise EmbeddingError(f"{self._name} gave {rows!r:.80}, not one vector for each text.")
         vectors = clean_vectors(rows, len(texts), self._name)
         if self._dimensions is None:
             self._dimensions = vectors.shape[1]

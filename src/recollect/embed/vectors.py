@@ -34,8 +34,10 @@ def unit_rows(rows: Vectors) -> Vectors:
 
 def clean_vectors(rows: Any, count: int, source: str) -> Vectors:
     """What an embedder outside our control gave, as `count` unit vectors; raises `EmbeddingError` for anything else."""
-    if not isinstance(rows, np.ndarray):
-        rows = list(rows)
+    if hasattr(rows, "__array__"):  # tensors of other libraries too
+        rows = np.atleast_1d(np.asarray(rows))
+    elif not isinstance(rows, Sequence) or isinstance(rows, str | bytes):
+        raise EmbeddingError(f"{source} gave {rows!r:.80}, not one vector for each text.")
     if len(rows) != count:
         raise EmbeddingError(f"{source} gave {len(rows)} vectors for {count} texts.")
     try:

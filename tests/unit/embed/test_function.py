@@ -1,0 +1,179 @@
+"""A function of one's own, as an embedder."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recollect.embed import Embedder, FunctionEmbedder
+from recollect.errors import ConfigurationError, EmbeddingError, InvalidArgumentError, NotFoundError
+
+
+def lengths(texts: list[str]) -> list[list[float]]:
+    return [[len(text), 1.0] for text in texts]
+
+
+def unit(row: Any) -> Any:
+    return np.asarray(row) / np.linalg.norm(row)
+
+
+async def test_a_plain_and_an_async_function_give_the_same() -> None:
+    async def later(texts: list[str]) -> list[list[float]]:
+        await asyncio.sleep(0)
+        return lengths(texts)
+
+    class Called:
+        async def __call__(self, texts: list[str]) -> Any:
+            return np.array(lengths(texts))
+
+    texts = ["abc", "", "de", " "]
+    expected = [unit([3, 1]), [0, 0], unit([2, 1]), [0, 0]]
+    for fn in (lengths, later, Called(), lambda texts: later(texts)):
+        embedder = FunctionEmbedder("lengths-2", fn)
+        assert isinstance(embedder, Embedder)
+        rows = await embedder.embed(texts)
+        np.testing.assert_allclose(rows, expected, atol=1e-6)
+        assert rows.dtype == np.float32
+        await embedder.close()
+        await embedder.close()
+
+
+async def test_a_plain_function_runs_outside_the_event_loop_one_call_at_a_time() -> None:
+    running = most = 0
+    threads = set()
+
+    def slow(texts: list[str]) -> list[list[float]]:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        threads.add(threading.get_ident())
+        threading.Event().wait(0.01)
+        running -= 1
+        return lengths(texts)
+
+    embedder = FunctionEmbedder("slow", slow)
+    await asyncio.gather(*(embedder.embed([f"text {n}"]) for n in range(10)))
+    assert most == 1
+    assert threading.get_ident() not in threads
+
+
+async def test_it_gets_the_texts_in_batches_of_the_size_it_wants() -> None:
+    asked: list[list[str]] = []
+
+    def noted(texts: list[str]) -> list[list[float]]:
+        asked.append(texts)
+        return lengths(texts)
+
+    texts = ["a", "", "bb", "ccc", "dddd"]
+    rows = await FunctionEmbedder("noted", noted, batch_size=3).embed(texts)
+    assert asked == [["a", "bb", "ccc"], ["dddd"]]
+    np.testing.assert_allclose(rows, await FunctionEmbedder("noted", noted).embed(texts))
+    assert asked[2:] == [["a", "bb", "ccc", "dddd"]]
+
+
+async def test_it_is_told_of_questions_if_it_asks_to_be() -> None:
+    def asymmetric(texts: list[str], *, query: bool = False) -> list[list[float]]:
+        return [[1.0, float(query)]] * len(texts)
+
+    embedder = FunctionEmbedder("asymmetric", asymmetric)
+    np.testing.assert_allclose(await embedder.embed(["a"]), [[1, 0]])
+    np.testing.assert_allclose(await embedder.embed(["a"], query=True), [unit([1, 1])], atol=1e-6)
+    assert (await FunctionEmbedder("plain", lengths).embed(["a"], query=True)).shape == (1, 2)
+
+
+async def test_blank_texts_are_zeros_of_the_right_length_even_at_first() -> None:
+    embedder = FunctionEmbedder("lengths", lengths)
+    assert (await embedder.embed(["", " "])).tolist() == [[0, 0], [0, 0]]
+    assert (await embedder.embed([])).shape == (0, 2)
+
+
+async def test_what_it_gives_is_copied_before_it_is_changed() -> None:
+    own = np.array([[3.0, 4.0]])
+    await FunctionEmbedder("own", lambda texts: own).embed(["a"])
+    assert own.tolist() == [[3.0, 4.0]]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        None,
+        7,
+        "text",
+        [],
+        [[1.0]],
+        [[1.0, 2.0], [3.0]],
+        [[1.0, float("nan")], [1.0, 2.0]],
+        [[1.0, float("inf")], [1.0, 2.0]],
+        [["a", "b"], ["c", "d"]],
+        [[[1.0]], [[2.0]]],
+        [[], []],
+        [1.0, 2.0],
+        [None, None],
+        {"a": 1, "b": 2},
+        np.zeros((2, 2, 2)),
+        np.array(3.0),
+    ],
+)
+async def test_what_is_not_one_vector_for_each_text_is_refused(given: Any) -> None:
+    with pytest.raises(EmbeddingError, match="odd"):
+        await FunctionEmbedder("odd", lambda texts: given).embed(["a", "b"])
+
+
+@given(st.lists(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=3, max_size=3), max_size=6))
+def test_finite_vectors_of_any_size_come_out_of_length_one_or_zero(rows: list[list[float]]) -> None:
+    vectors = asyncio.run(FunctionEmbedder("any", lambda texts: rows or [[1.0, 1.0, 1.0]]).embed(["a"] * len(rows)))
+    assert np.isfinite(vectors).all()
+    for row, vector in zip(rows, vectors, strict=True):
+        assert np.linalg.norm(vector) == pytest.approx(1 if any(row) else 0, abs=1e-5)
+
+
+async def test_vectors_that_change_their_length_are_refused() -> None:
+    sizes = iter([2, 3])
+    embedder = FunctionEmbedder("fickle", lambda texts: [[1.0] * next(sizes)])
+    await embedder.embed(["a"])
+    with pytest.raises(EmbeddingError, match="another name"):
+        await embedder.embed(["b"])
+
+
+async def test_its_failures_are_embedding_errors_with_their_cause() -> None:
+    def broken(texts: list[str]) -> Any:
+        raise OSError("disk on fire")
+
+    async def late(texts: list[str]) -> Any:
+        raise OSError("disk on fire")
+
+    for fn in (broken, late):
+        with pytest.raises(EmbeddingError, match="disk on fire") as caught:
+            await FunctionEmbedder("broken", fn).embed(["a"])
+        assert isinstance(caught.value.__cause__, OSError)
+
+
+async def test_our_own_errors_pass_through() -> None:
+    def missing(texts: list[str]) -> Any:
+        raise NotFoundError("model", "m")
+
+    with pytest.raises(NotFoundError):
+        await FunctionEmbedder("missing", missing).embed(["a"])
+
+
+async def test_a_builtin_without_a_signature_can_be_used() -> None:
+    with pytest.raises(EmbeddingError):
+        await FunctionEmbedder("max", max).embed(["a"])
+
+
+@pytest.mark.parametrize("options", [{"name": ""}, {"name": 3}, {"fn": 3}, {"batch_size": 0}, {"batch_size": -2}])
+def test_what_cannot_work_is_refused_at_once(options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError):
+        FunctionEmbedder(**{"name": "lengths", "fn": lengths, **options})
+
+
+async def test_what_is_not_a_list_of_texts_is_refused() -> None:
+    for wrong in ("one text", [1]):
+        with pytest.raises(InvalidArgumentError):
+            await FunctionEmbedder("lengths", lengths).embed(wrong)  # type: ignore[arg-type]

@@ -1,0 +1,143 @@
+"""Which embedder a name stands for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from recollect.chat import ProviderRegistration, prefix_detector, with_providers
+from recollect.embed import FunctionEmbedder, StaticEmbedder, resolve_embedder
+from recollect.errors import ConfigurationError
+
+
+def resolved(embedder: Any, providers: Sequence[ProviderRegistration] | None = None) -> Any:
+    found = resolve_embedder(embedder, providers)
+    assert found is not None
+    return found
+
+
+async def acme(model: str, texts: Sequence[str]) -> list[list[float]]:
+    return [[float(len(model)), float(len(text))] for text in texts]
+
+
+ACME = ProviderRegistration("acme", prefix_detector("acme-"), "Acme", embed_fn=acme)
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        ("static", "static/wordllama-l2-supercat-256"),
+        ("Static", "static/wordllama-l2-supercat-256"),
+        ("onnx", "onnx/all-MiniLM-L6-v2-384"),
+        ("onnx:all-MiniLM-L12-v2", "onnx/all-MiniLM-L12-v2-384"),
+        ("all-MiniLM-L6-v2", "onnx/all-MiniLM-L6-v2-384"),
+        ("openai", "openai/text-embedding-3-small-1536"),
+        ("openai:text-embedding-3-large", "openai/text-embedding-3-large-3072"),
+        ("text-embedding-3-small", "openai/text-embedding-3-small-1536"),
+        ("text-embedding-ada-002", "openai/text-embedding-ada-002-1536"),
+        ("gemini", "gemini/gemini-embedding-001-3072"),
+        ("gemini:gemini-embedding-001", "gemini/gemini-embedding-001-3072"),
+        ("gemini-embedding-001", "gemini/gemini-embedding-001-3072"),
+        ("models/gemini-embedding-2", "gemini/gemini-embedding-2-3072"),
+        ("text-embedding-004", "gemini/text-embedding-004-768"),
+        ("ollama:nomic-embed-text", "ollama/nomic-embed-text-768"),
+        ("ollama:nomic-embed-text:v1.5", "ollama/nomic-embed-text:v1.5-768"),
+        ("ollama/bge-m3", "ollama/bge-m3-1024"),
+        ("openrouter:openai/text-embedding-3-small", "openrouter/openai/text-embedding-3-small-1536"),
+        ("openrouter/openai/text-embedding-3-small", "openrouter/openai/text-embedding-3-small-1536"),
+        ("openai/text-embedding-3-small", "openrouter/openai/text-embedding-3-small-1536"),
+    ],
+)
+def test_a_name_stands_for_one_embedder(given: str, name: str) -> None:
+    assert resolved(given).name == name
+
+
+def test_none_stays_none() -> None:
+    assert resolve_embedder(None) is None
+
+
+def test_an_embedder_stays_itself() -> None:
+    for embedder in (StaticEmbedder(), FunctionEmbedder("mine", acme)):
+        assert resolve_embedder(embedder) is embedder
+
+
+async def test_an_object_with_a_name_and_embed_will_do() -> None:
+    class Mine:
+        name = "mine-2"
+
+        async def embed(self, texts: Sequence[str], *, query: bool = False) -> Any:
+            return [[3.0, 4.0]] * len(texts)
+
+    embedder = resolved(Mine())
+    assert embedder.name == "mine-2"
+    np.testing.assert_allclose(await embedder.embed(["a", ""]), [[0.6, 0.8], [0.0, 0.0]], atol=1e-6)
+    await embedder.close()
+
+
+async def test_a_registration_embeds_the_models_it_recognises() -> None:
+    for name in ("acme-embed", "ACME-embed", "acme:acme-embed"):
+        embedder = resolved(name, with_providers([ACME]))
+        rows = await embedder.embed(["x" * 10, ""])
+        assert rows[0] == pytest.approx(np.array([10, 10]) / np.sqrt(200))
+        assert not rows[1].any()
+    assert resolved("acme-embed", [ACME]).name == "acme/acme-embed"
+
+
+async def test_a_registration_is_asked_for_no_more_at_once_than_it_takes() -> None:
+    asked: list[int] = []
+
+    async def counted(model: str, texts: Sequence[str]) -> list[list[float]]:
+        asked.append(len(texts))
+        return [[1.0]] * len(texts)
+
+    entry = ProviderRegistration(
+        "acme", prefix_detector("acme-"), "Acme", embed_fn=counted, meta={"embed_batch_size": 8}
+    )
+    await resolved("acme-embed", [entry]).embed([f"text {n}" for n in range(20)])
+    assert asked == [8, 8, 4]
+
+
+def test_the_last_registration_wins_even_over_the_models_known_here() -> None:
+    first = ProviderRegistration("first", prefix_detector("text-embedding-"), "First", embed_fn=acme)
+    second = ProviderRegistration("second", prefix_detector("text-embedding-"), "Second", embed_fn=acme)
+    silent = ProviderRegistration("silent", prefix_detector("text-embedding-"), "Silent")
+    assert resolved("text-embedding-3-small", with_providers([first, second, silent])).name.startswith("second/")
+
+
+def test_a_registration_of_a_shipped_name_takes_its_place() -> None:
+    entry = ProviderRegistration("openai", prefix_detector("gpt-"), "Gateway", embed_fn=acme)
+    assert isinstance(resolved("openai:text-embedding-3-small", with_providers([entry])), FunctionEmbedder)
+
+
+@pytest.mark.parametrize("name", ["claude-sonnet-5", "anthropic:claude", "anthropic", "anthropic:voyage-3"])
+def test_anthropic_has_no_embeddings_and_others_are_named(name: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"Anthropic has no embedding API.*'static'.*text-embedding-3-small"):
+        resolve_embedder(name)
+
+
+@pytest.mark.parametrize("name", ["gpt-5", "gemini-2.5-flash", "grok-4"])
+def test_a_model_to_talk_to_is_said_to_be_one(name: str) -> None:
+    with pytest.raises(ConfigurationError, match="to talk to"):
+        resolve_embedder(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["", "nonsense", "statics", "static:other", "ollama:", "openrouter", "onnx:bert", ":x"]
+)
+def test_an_unknown_name_is_refused_with_what_is_known(name: str) -> None:
+    with pytest.raises(ConfigurationError):
+        resolve_embedder(name)
+
+
+def test_the_models_of_registrations_are_among_what_is_known() -> None:
+    with pytest.raises(ConfigurationError, match="Acme"):
+        resolve_embedder("nonsense", with_providers([ACME]))
+
+
+@pytest.mark.parametrize("given", [3, object(), lambda texts: texts, StaticEmbedder, ["static"]])
+def test_what_is_no_embedder_is_refused(given: Any) -> None:
+    with pytest.raises(ConfigurationError, match="FunctionEmbedder"):
+        resolve_embedder(given)
