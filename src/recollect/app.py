@@ -35,7 +35,8 @@ class Recollect:
     used where none is named. Every `summary_every` turns a conversation's rolling summary is refreshed in the
     background (None: never; `worker=False`: not by this process). `embedder` compares meanings: the bundled one by
     default, another by name or as an object, or None to go by words alone. `memory_bytes` bounds what is held of users'
-    memories to answer quickly. `clock` tells the time; tests can replace it.
+    memories to answer quickly; spaces of more than `memory_atoms` are searched by the server instead, if it is
+    PostgreSQL. `clock` tells the time; tests can replace it.
 
     Use it with `async with`, or with a plain `with` from synchronous code: every method then waits by itself.
 
@@ -59,6 +60,7 @@ class Recollect:
         worker: bool = True,
         summary_every: int | None = 20,
         memory_bytes: int = 256 * 1024 * 1024,
+        memory_atoms: int = 50_000,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
         if isinstance(url, str | PathLike):
@@ -74,7 +76,7 @@ class Recollect:
         self._summaries = Summaries(self._runtime)
         self._turns = Turns(self._runtime, self._claims, self._summaries.consider)
         self._embedder = embedder
-        self._memory_bytes = memory_bytes
+        self._memory_limits = (memory_bytes, memory_atoms)
         self._opened_memory: OpenedMemory | None = None
         self.events = EventFeed(store.events)
 
@@ -145,7 +147,7 @@ class Recollect:
             from recollect.memory.opened import OpenedMemory
 
             embedder = StaticEmbedder() if self._embedder == "static" else self._embedder
-            self._opened_memory = OpenedMemory(self._runtime, embedder, self._memory_bytes)  # type: ignore[arg-type]
+            self._opened_memory = OpenedMemory(self._runtime, embedder, *self._memory_limits)  # type: ignore[arg-type]
         return self._opened_memory
 
     @property

@@ -91,7 +91,8 @@ def test_every_statement_filters_on_the_whole_scope(dialect: Any) -> None:
 
 def test_both_dialects_know_the_same_statements_and_versions() -> None:
     sqlite, postgres = statements("sqlite"), statements("postgres")
-    assert {name for name in postgres if name not in sqlite} == {"platform_events_lock", "platform_events_sequence"}
+    own = {name for name in postgres if name not in sqlite and not name.startswith("large_")}
+    assert own == {"platform_events_lock", "platform_events_sequence"}
     assert set(sqlite) <= set(postgres)
     assert [(step.version, step.name) for step in migrations("sqlite")] == [
         (step.version, step.name) for step in migrations("postgres")

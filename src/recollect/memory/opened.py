@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 class OpenedMemory:
     """The embedder, and the spaces held in this process."""
 
-    def __init__(self, runtime: Runtime, embedder: Embedder | None, limit: int) -> None:
+    def __init__(self, runtime: Runtime, embedder: Embedder | None, limit: int, most: int) -> None:
         self._runtime = runtime
         self.embedding = Embedding(runtime, embedder)
-        self.views = SpaceViews(runtime.store.memories, self.embedding.name, _words(embedder), limit)
+        self.views = SpaceViews(runtime.store.memories, self.embedding.name, _words(embedder), limit, most)
         self._recall = Recall(self.views, self.embedding)
 
     def of(self, scope: Scope) -> Memory:

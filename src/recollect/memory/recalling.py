@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,14 +15,20 @@ import numpy.typing as npt
 
 from recollect.memory.embedding import Embedding
 from recollect.memory.recall import dates, rank
-from recollect.memory.view import SpaceView, Wanted
+from recollect.memory.view import NEVER, SpaceView, Wanted, name_candidates
 from recollect.memory.views import SpaceViews
+from recollect.stores import Search
 from recollect.types.memory import LEAST_WEIGHT, RecallHit, RecallMode, RecallResult
 from recollect.types.scope import Scope
 
 Floats = npt.NDArray[np.float32]
 Rows = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
+
+WORD = re.compile(r"[^\W_]+")
+MOST_WORDS = 40
+CANDIDATES = 300
+"""In a space too large to be held: how much of a question is searched for, and how many are ranked by each search."""
 
 AGE = 0.1
 IMPORTANCE = 0.25
@@ -54,7 +62,7 @@ class Recall:
         """What answers a query best."""
         began = time.perf_counter()
         vector = await self._embedding.question(query)
-        async with self._views.use(asked.scope, asked.space_id) as view:
+        async with self._views.use(asked.scope, asked.space_id, partial(self._search, asked, query, vector)) as view:
             self._complete(asked, view)
             eligible = view.eligible(asked.wanted)
             scored = _topic(view, query, vector, asked.now, eligible)
@@ -65,7 +73,8 @@ class Recall:
     async def by_entity(self, asked: Recollection, entity_ids: list[str], name: str | None) -> RecallResult:
         """What is about an entity or, where none is known by that name, what mentions it; the newest first."""
         began = time.perf_counter()
-        async with self._views.use(asked.scope, asked.space_id) as view:
+        search = partial(self._search, asked, name, None, entity_ids)
+        async with self._views.use(asked.scope, asked.space_id, search) as view:
             self._complete(asked, view)
             eligible = view.eligible(asked.wanted)
             matching, part = _concerning(view, entity_ids, name)
@@ -89,7 +98,8 @@ class Recall:
         stay, or the newest."""
         began = time.perf_counter()
         vector = None if query is None else await self._embedding.question(query)
-        async with self._views.use(asked.scope, asked.space_id) as view:
+        search = partial(self._search, asked, query or name, vector, entity_ids or [], start, end)
+        async with self._views.use(asked.scope, asked.space_id, search) as view:
             self._complete(asked, view)
             eligible = view.eligible(asked.wanted) & view.overlapping(start, end)
             part = "in this time"
@@ -106,6 +116,34 @@ class Recall:
             ordered = kept[np.lexsort((kept, view.valid_from.view[kept]))]
             hits = _hits(view, asked, ordered, scored, eligible)
             return _result(RecallMode.TIMELINE, hits, len(rows), began)
+
+    def _search(
+        self,
+        asked: Recollection,
+        text: str | None,
+        vector: Floats | None,
+        entity_ids: Sequence[str] = (),
+        start: int = -NEVER,
+        end: int = NEVER,
+    ) -> Search:
+        """What to look for where the space is too large to be held."""
+        wanted = asked.wanted
+        return Search(
+            limit=max(CANDIDATES, asked.limit),
+            known_at=wanted.known_at,
+            begun_at=wanted.valid_at if wanted.begun else NEVER,
+            over_at=-NEVER if wanted.over else wanted.valid_at,
+            since=start,
+            until=end,
+            statuses=("ACTIVE", "ARCHIVED") if wanted.archived else ("ACTIVE",),
+            categories=wanted.categories,
+            least_importance=wanted.least_importance,
+            words=() if text is None else tuple(dict.fromkeys(WORD.findall(text.lower())))[:MOST_WORDS],
+            vector=None if vector is None else vector.astype("<f2").tobytes(),
+            embedder=self._embedding.name,
+            entity_ids=tuple(entity_ids),
+            names=() if text is None else tuple(name_candidates(text)),
+        )
 
     def _complete(self, asked: Recollection, view: SpaceView) -> None:
         if not view.has_all_vectors:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,7 @@ NEVER = 2**62
 KINDS = tuple(CategoryKind)
 HALF_LIVES = np.array([kind.half_life.total_seconds() * 1e6 for kind in KINDS])
 LONGEST_NAME = 5
+LONGEST_TEXT = 200
 AROUND_WORDS = "\"'\u201c\u201d\u2018.,;:!?()[]\u2026"
 ROW_BYTES = 900
 """About what a row takes besides its text: the tuple, its ids, its moments."""
@@ -137,13 +138,8 @@ class SpaceView:
         """The entities that a text names."""
         if not self._by_name:
             return []
-        words = [word.strip(AROUND_WORDS).removesuffix("'s") for word in folded(text).replace("\u2019", "'").split()]
-        found: dict[str, Entity] = {}
-        for start in range(len(words)):
-            for end in range(start + 1, min(start + LONGEST_NAME, len(words)) + 1):
-                for id in self._by_name.get(" ".join(words[start:end]), ()):
-                    found[id] = self._entities[id]
-        return list(found.values())
+        ids = dict.fromkeys(id for name in name_candidates(text) for id in self._by_name.get(name, ()))
+        return [self._entities[id] for id in ids]
 
     def _add(self, rows: list[Sequence[Any]]) -> None:
         first = len(self.rows)
@@ -206,6 +202,18 @@ class SpaceView:
             self._entities[entity.id] = entity
             for name in _names(entity):
                 self._by_name.setdefault(name, []).append(entity.id)
+
+
+def name_candidates(text: str) -> Iterator[str]:
+    """Whatever in a text could be a name, folded: up to five words on end.
+
+    >>> list(name_candidates("Did José's sister call?"))[4:7]
+    ['jose', 'jose sister', 'jose sister call']
+    """
+    words = [word.strip(AROUND_WORDS).removesuffix("'s") for word in folded(text).replace("\u2019", "'").split()]
+    for start in range(min(len(words), LONGEST_TEXT)):
+        for end in range(start + 1, min(start + LONGEST_NAME, len(words)) + 1):
+            yield " ".join(words[start:end])
 
 
 def _entry(row: Sequence[Any]) -> Entry:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from recollect.stores import Memories, SpaceChanges
+from recollect.stores import Memories, Search, SpaceChanges
 from recollect.types.scope import Scope
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from recollect.memory.view import SpaceView
 
 DEFAULT_BYTES = 256 * 1024 * 1024
+DEFAULT_ATOMS = 50_000
 INLINE_ATOMS = 200
 """So many are taken in at once; more of them in a thread, so that nobody else has to wait."""
 
@@ -32,15 +33,24 @@ class _Held:
 
 
 class SpaceViews:
-    """Spaces by scope and id, the least recently used forgotten first when they take more than `limit` bytes."""
+    """Spaces by scope and id, the least recently used forgotten first when they take more than `limit` bytes.
+
+    Of a space with more than `most` atoms, only what a search finds is looked at, if the store can search.
+    """
 
     def __init__(
-        self, memories: Memories, embedder: str, words: WordVectors | None, limit: int = DEFAULT_BYTES
+        self,
+        memories: Memories,
+        embedder: str,
+        words: WordVectors | None,
+        limit: int = DEFAULT_BYTES,
+        most: int = DEFAULT_ATOMS,
     ) -> None:
         self._memories = memories
         self._embedder = embedder
         self._words = words
         self._limit = limit
+        self._most = most if memories.can_find else None
         self._held: OrderedDict[tuple[Scope, str], _Held] = OrderedDict()
         self._nbytes = 0
 
@@ -53,15 +63,19 @@ class SpaceViews:
         return self._nbytes
 
     @asynccontextmanager
-    async def use(self, scope: Scope, space_id: str) -> AsyncIterator[SpaceView]:
-        """A space as it is now, which nobody changes until the block ends."""
+    async def use(self, scope: Scope, space_id: str, search: Callable[[], Search]) -> AsyncIterator[SpaceView]:
+        """A space as it is now, which nobody changes until the block ends; of one too large, what was searched for."""
         held = self._hold(scope, space_id)
         async with held.lock:
             view = held.view
             try:
                 changes = await self._memories.changes(
-                    scope, space_id, after=view.version, embedder=self._embedder, most=None
+                    scope, space_id, after=view.version, embedder=self._embedder, most=self._most
                 )
+                if self._most is not None and changes.last_seq > self._most:
+                    self.forget(scope, space_id)
+                    view = self._new_view()
+                    changes = await self._memories.find(scope, space_id, search())
                 if changes.version != view.version:
                     await _apply(view, changes)
             except BaseException:
@@ -83,13 +97,16 @@ class SpaceViews:
         self._nbytes = 0
 
     def _hold(self, scope: Scope, space_id: str) -> _Held:
-        from recollect.memory.view import SpaceView
-
         held = self._held.get((scope, space_id))
         if held is None:
-            held = self._held[scope, space_id] = _Held(SpaceView(self._words))
+            held = self._held[scope, space_id] = _Held(self._new_view())
         self._held.move_to_end((scope, space_id))
         return held
+
+    def _new_view(self) -> SpaceView:
+        from recollect.memory.view import SpaceView
+
+        return SpaceView(self._words)
 
     def _settle(self, scope: Scope, space_id: str, held: _Held) -> None:
         """Count what it takes now, and make room; the one just used stays, however large."""

@@ -7,7 +7,7 @@ not wait, so the same code runs inside SQLite's writer thread and inside Postgre
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 from recollect.types.scope import Scope
 
@@ -28,10 +28,12 @@ class Engine(Protocol):
     `scope` is bound to every statement (`:tenant_id`, `:app_id`, `:user_id`) and, where the database can, enforced by
     it; None is work across users. `write` may run an operation again when the database asked for it, so it takes a
     function that makes it. `changes` yields once at the start, and whenever any process may have committed events.
+    `search` says whether the database finds texts itself: not at all, by their words, or by vectors as well.
     `show_alive` comes before anything is claimed for `owner`: from then on, `is_alive` in other processes sees it.
     """
 
     owner: str
+    search: Literal["none", "words", "meaning"]
 
     async def open(self) -> None: ...
 

@@ -7,20 +7,25 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from recollect.stores import atoms, entities, rows
+from recollect.stores import atoms, entities, large, rows
 from recollect.stores.engine import FOREVER, Engine, Operation
-from recollect.stores.ports import AtomDraft, AtomFilter, EntityDraft, SpaceChanges
+from recollect.stores.ports import AtomDraft, AtomFilter, EntityDraft, Search, SpaceChanges
 from recollect.types.memory import Atom, AtomStatus, Entity, EntityType, MemorySpace
 from recollect.types.scope import Scope
 from recollect.types.times import to_micros
 
 
 class SqlMemories:
-    """`Memories` on an engine. `wide` keeps vectors in a second form, for a server that can search in them."""
+    """`Memories` on an engine."""
 
-    def __init__(self, engine: Engine, *, wide: bool) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._wide = wide
+        self._wide = engine.search != "none"
+
+    @property
+    def can_find(self) -> bool:
+        """Whether the engine is a server that can search."""
+        return self._engine.search != "none"
 
     async def create_space(self, scope: Scope, space: MemorySpace, *, once: bool = False) -> MemorySpace:
         values: dict[str, Any] = {
@@ -79,6 +84,10 @@ class SqlMemories:
     ) -> SpaceChanges:
         reading = partial(atoms.changes, space_id, after, embedder, FOREVER if most is None else most)
         return await self._engine.read(scope, reading)
+
+    async def find(self, scope: Scope, space_id: str, search: Search) -> SpaceChanges:
+        meaning = self._engine.search == "meaning"
+        return await self._engine.read(scope, partial(large.find, space_id, search, meaning))
 
     async def to_embed(
         self, scope: Scope, space_id: str, *, embedder: str, before: int | None, limit: int

@@ -212,6 +212,31 @@ class SpaceChanges:
     entities: Sequence[Entity] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Search:
+    """What to look for in a space that is too large to be held, by moments in microseconds.
+
+    Atoms of these statuses and categories, known by `known_at`, begun by `begun_at`, not over at `over_at`, that held
+    at some moment from `since` to `until`: those with any of the `words`, near the `vector`, about an entity of these
+    ids or folded `names`; at most `limit` of each.
+    """
+
+    limit: int
+    known_at: int
+    begun_at: int
+    over_at: int
+    since: int
+    until: int
+    statuses: tuple[str, ...] = ("ACTIVE",)
+    categories: tuple[str, ...] | None = None
+    least_importance: int = 0
+    words: tuple[str, ...] = ()
+    vector: bytes | None = None
+    embedder: str = ""
+    entity_ids: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+
+
 class Memories(Protocol):
     """Spaces, atoms and entities: in scope, every change with its event in the same transaction.
 
@@ -228,9 +253,14 @@ class Memories(Protocol):
       into. Merging again changes nothing.
     - `changes` gives what changed after a version, which counts every change, and may give more than once what changes
       while it reads. A space that ever had more than `most` atoms is not read: the numbers alone come back.
+    - `find` gives a part of a large space that is worth ranking, numbered as if it were all. `can_find` says whether
+      the store can do that; where it cannot, a space is held whatever its size.
     - `to_embed` gives atoms (seq, text) without a vector by that embedder, the newest first, before a seq.
       `save_vectors` replaces their vectors.
     """
+
+    @property
+    def can_find(self) -> bool: ...
 
     async def create_space(self, scope: Scope, space: MemorySpace, *, once: bool = False) -> MemorySpace: ...
 
@@ -265,6 +295,8 @@ class Memories(Protocol):
     async def changes(
         self, scope: Scope, space_id: str, *, after: int, embedder: str, most: int | None = None
     ) -> SpaceChanges: ...
+
+    async def find(self, scope: Scope, space_id: str, search: Search) -> SpaceChanges: ...
 
     async def to_embed(
         self, scope: Scope, space_id: str, *, embedder: str, before: int | None, limit: int

@@ -15,7 +15,7 @@ class SqlStore:
         self._engine = engine
         self.url = url
         self.conversations = SqlConversations(engine)
-        self.memories = SqlMemories(engine, wide=sequenced)
+        self.memories = SqlMemories(engine)
         self.events = SqlEvents(engine, sequenced=sequenced)
 
     @property

@@ -8,7 +8,7 @@ import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import asyncpg
 
@@ -16,7 +16,7 @@ from recollect.errors import ConfigurationError, StoreBusyError, StoreClosedErro
 from recollect.stores.catalogue import Statement, statements
 from recollect.stores.engine import EVENT, Make, Operation, T, bound
 from recollect.stores.postgres.failures import FAILURES, is_lost, may_try_again, store_error
-from recollect.stores.postgres.migrate import migrate, take_role
+from recollect.stores.postgres.migrate import migrate, take_role, vector_schema
 from recollect.stores.postgres.quoting import identifier, literal
 from recollect.stores.postgres.session import CHANNEL, OWNER_LOCK, Session
 from recollect.stores.waking import Bell
@@ -52,6 +52,8 @@ class PostgresEngine:
     def __init__(self, options: PostgresOptions) -> None:
         self._options = options
         self.owner = ""
+        self.search: Literal["none", "words", "meaning"] = "words"
+        self._path = identifier(options.schema)
         self._statements: Mapping[str, Statement] = {}
         self._pool: asyncpg.Pool | None = None
         self._bell = Bell()
@@ -80,6 +82,9 @@ class PostgresEngine:
             connection = await self._connect()
             try:
                 await migrate(connection, options.schema, options.place)
+                vectors = await vector_schema(connection)
+                if vectors is not None:
+                    self.search, self._path = "meaning", f"{identifier(options.schema)}, {identifier(vectors)}"
             finally:
                 await connection.close()
             self._pool = await asyncpg.create_pool(
@@ -268,7 +273,7 @@ class PostgresEngine:
             "timeout": options.connect_timeout,
             "command_timeout": options.command_timeout,
             "statement_cache_size": options.statement_cache_size,
-            "server_settings": {"search_path": identifier(options.schema), "application_name": "recollect"},
+            "server_settings": {"search_path": self._path, "application_name": "recollect"},
         }
 
     def _announce(self) -> None:

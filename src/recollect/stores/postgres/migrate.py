@@ -76,6 +76,19 @@ async def _prepare(connection: asyncpg.Connection, schema: str) -> None:
         await connection.execute(f"GRANT {ROLE} TO CURRENT_USER")
 
 
+async def vector_schema(connection: asyncpg.Connection) -> str | None:
+    """Where pgvector is installed, or None; it is, if that is possible: large spaces are searched with it."""
+    found = "SELECT nspname FROM pg_extension JOIN pg_namespace n ON n.oid = extnamespace WHERE extname = 'vector'"
+    schema: str | None = await connection.fetchval(found)
+    offered = "SELECT 1 FROM pg_available_extensions WHERE name = 'vector'"
+    if schema is None and await connection.fetchval(offered):
+        with contextlib.suppress(asyncpg.PostgresError):
+            await connection.execute("CREATE EXTENSION vector WITH SCHEMA public")
+        schema = await connection.fetchval(found)
+    allowed = "SELECT has_schema_privilege($1, $2, 'USAGE')"
+    return schema if schema is not None and await connection.fetchval(allowed, ROLE, schema) else None
+
+
 async def _grant(connection: asyncpg.Connection, schema: str) -> None:
     name = identifier(schema)
     await connection.execute(f"GRANT USAGE ON SCHEMA {name} TO {ROLE}")

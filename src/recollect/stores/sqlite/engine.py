@@ -8,6 +8,7 @@ import sqlite3
 import threading
 from collections.abc import AsyncGenerator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from typing import Literal
 
 from recollect.errors import ConfigurationError, StoreClosedError, StoreError, StoreReadOnlyError
 from recollect.stores.catalogue import Statement, statements
@@ -23,6 +24,8 @@ from recollect.types.scope import Scope
 
 class SqliteEngine:
     """Runs operations on a SQLite file, or in memory."""
+
+    search: Literal["none", "words", "meaning"] = "none"
 
     def __init__(self, options: SqliteOptions) -> None:
         self.owner = ""

@@ -1,0 +1,66 @@
+"""Finding, in a space too large to be held, what is worth ranking: by a server that can search."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from recollect.stores import memory_rows
+from recollect.stores.engine import Operation
+from recollect.stores.ports import Search, SpaceChanges
+
+NEIGHBOURS = 4
+"""What stands around a candidate in its conversation is ranked with it."""
+
+
+def find(space_id: str, search: Search, meaning: bool) -> Operation[SpaceChanges]:
+    """Atoms with words of what is asked, near to it in meaning, or about what it names; and those around them.
+
+    Without words, a vector or entities, the newest in the time asked for.
+    """
+    values: dict[str, Any] = {
+        "space_id": space_id,
+        "statuses": list(search.statuses),
+        "known_at": search.known_at,
+        "begun_at": search.begun_at,
+        "over_at": search.over_at,
+        "since": search.since,
+        "until": search.until,
+        "importance": search.least_importance,
+        "categories": None if search.categories is None else list(search.categories),
+        "limit": search.limit,
+    }
+    found: set[int] = set()
+    entities: list[Any] = []
+    if search.names:
+        entities = yield "large_entities_named", {"space_id": space_id, "names": list(search.names)}
+    entity_ids = [*search.entity_ids, *(row[0] for row in entities)]
+    if entity_ids:
+        rows = yield "large_by_entity", {**values, "entity_ids": entity_ids}
+        found |= {row[0] for row in rows}
+    if search.words and not search.entity_ids:
+        rows = yield "large_by_words", {**values, "words": " | ".join(search.words)}
+        found |= {row[0] for row in rows}
+    if search.vector is not None and meaning and not search.entity_ids:
+        numbers = memory_rows.numbers(search.vector)
+        rows = yield "large_by_meaning", {**values, "embedder": search.embedder, "numbers": numbers}
+        found |= {row[0] for row in rows}
+    if not (search.words or search.vector or search.entity_ids):
+        rows = yield "large_by_time", values
+        found |= {row[0] for row in rows}
+    around = {near for seq in found for near in range(max(1, seq - NEIGHBOURS), seq + NEIGHBOURS + 1)}
+    wanted = {"space_id": space_id, "seqs": sorted(around)}
+    atoms = yield "large_atoms", wanted
+    closings = yield "large_closings", wanted
+    vectors = yield "large_vectors", {**wanted, "embedder": search.embedder}
+    named = [memory_rows.entity(row) for row in entities]
+    return SpaceChanges(0, len(atoms), *_renumbered(atoms, closings, vectors), named)
+
+
+def _renumbered(atoms: list[Any], closings: list[Any], vectors: list[Any]) -> tuple[list[Any], list[Any], list[Any]]:
+    """Rows as those of a space that holds nothing else."""
+    places = {row[memory_rows.SEQ]: place for place, row in enumerate(atoms, 1)}
+    return (
+        [(*tuple(row)[: memory_rows.SEQ], places[row[memory_rows.SEQ]]) for row in atoms],
+        [(places[seq], known_at, valid_to) for seq, known_at, valid_to in closings if seq in places],
+        [(places[seq], vector) for seq, vector in vectors if seq in places],
+    )

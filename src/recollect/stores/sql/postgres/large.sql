@@ -1,0 +1,110 @@
+-- Where a space is too large to be held in a process, the server finds what is worth ranking.
+
+-- name: large_by_words
+SELECT seq
+FROM atoms
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
+    AND words @@ to_tsquery('english'::regconfig, :words)
+    AND status = ANY(CAST(:statuses AS TEXT[])) AND created_at <= :known_at AND valid_from <= :begun_at
+    AND importance >= :importance AND (CAST(:categories AS TEXT[]) IS NULL OR category = ANY(:categories))
+    AND valid_from <= :until AND (valid_to IS NULL OR valid_to > :since OR valid_from >= :since)
+    AND NOT EXISTS (
+        SELECT 1
+        FROM atom_closings
+        WHERE atom_closings.space_id = atoms.space_id AND atom_closings.seq = atoms.seq
+            AND atom_closings.known_at <= :known_at AND atom_closings.valid_to <= :over_at)
+ORDER BY ts_rank_cd(words, to_tsquery('english'::regconfig, :words)) DESC, seq DESC
+LIMIT CAST(:limit AS BIGINT);
+
+-- name: large_by_meaning
+SELECT seq
+FROM atoms
+INNER JOIN (
+    SELECT seq AS of_seq, CAST(numbers AS VECTOR) AS meaning
+    FROM atom_vectors
+    WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
+        AND embedder = :embedder
+) AS vectors ON of_seq = seq
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
+    AND status = ANY(CAST(:statuses AS TEXT[])) AND created_at <= :known_at AND valid_from <= :begun_at
+    AND importance >= :importance AND (CAST(:categories AS TEXT[]) IS NULL OR category = ANY(:categories))
+    AND valid_from <= :until AND (valid_to IS NULL OR valid_to > :since OR valid_from >= :since)
+    AND NOT EXISTS (
+        SELECT 1
+        FROM atom_closings
+        WHERE atom_closings.space_id = atoms.space_id AND atom_closings.seq = atoms.seq
+            AND atom_closings.known_at <= :known_at AND atom_closings.valid_to <= :over_at)
+ORDER BY meaning <=> CAST(CAST(:numbers AS REAL[]) AS VECTOR), seq DESC
+LIMIT CAST(:limit AS BIGINT);
+
+-- name: large_by_entity
+SELECT seq
+FROM atoms
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
+    AND seq IN (
+        SELECT seq
+        FROM atom_entities
+        WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
+            AND entity_id = ANY(CAST(:entity_ids AS TEXT[])))
+    AND status = ANY(CAST(:statuses AS TEXT[])) AND created_at <= :known_at AND valid_from <= :begun_at
+    AND importance >= :importance AND (CAST(:categories AS TEXT[]) IS NULL OR category = ANY(:categories))
+    AND valid_from <= :until AND (valid_to IS NULL OR valid_to > :since OR valid_from >= :since)
+    AND NOT EXISTS (
+        SELECT 1
+        FROM atom_closings
+        WHERE atom_closings.space_id = atoms.space_id AND atom_closings.seq = atoms.seq
+            AND atom_closings.known_at <= :known_at AND atom_closings.valid_to <= :over_at)
+ORDER BY valid_from DESC, seq DESC
+LIMIT CAST(:limit AS BIGINT);
+
+-- name: large_by_time
+SELECT seq
+FROM atoms
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
+    AND status = ANY(CAST(:statuses AS TEXT[])) AND created_at <= :known_at AND valid_from <= :begun_at
+    AND importance >= :importance AND (CAST(:categories AS TEXT[]) IS NULL OR category = ANY(:categories))
+    AND valid_from <= :until AND (valid_to IS NULL OR valid_to > :since OR valid_from >= :since)
+    AND NOT EXISTS (
+        SELECT 1
+        FROM atom_closings
+        WHERE atom_closings.space_id = atoms.space_id AND atom_closings.seq = atoms.seq
+            AND atom_closings.known_at <= :known_at AND atom_closings.valid_to <= :over_at)
+ORDER BY valid_from DESC, seq DESC
+LIMIT CAST(:limit AS BIGINT);
+
+-- name: large_entities_named
+SELECT
+    id, space_id, tenant_id, app_id, user_id, type, canonical_name, description, attributes, aliases, status, merged_into,
+    first_seen_at, last_seen_at, atom_count, created_at, updated_at
+FROM entities
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND status = 'ACTIVE'
+    AND id IN (
+        SELECT entity_id
+        FROM entity_names
+        WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
+            AND name = ANY(CAST(:names AS TEXT[])))
+ORDER BY id;
+
+-- name: large_atoms
+SELECT
+    id, space_id, tenant_id, app_id, user_id, text, category, kind, importance, confidence, status, valid_from, valid_to,
+    created_at, updated_at, superseded_at, supersedes, superseded_by, source_conversation_id, source_message_ids,
+    entity_ids, seq
+FROM atoms
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
+    AND seq = ANY(CAST(:seqs AS BIGINT[]))
+ORDER BY seq;
+
+-- name: large_closings
+SELECT seq, known_at, valid_to
+FROM atom_closings
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
+    AND seq = ANY(CAST(:seqs AS BIGINT[]))
+ORDER BY seq;
+
+-- name: large_vectors
+SELECT seq, vector
+FROM atom_vectors
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
+    AND embedder = :embedder AND seq = ANY(CAST(:seqs AS BIGINT[]))
+ORDER BY seq;
