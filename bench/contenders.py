@@ -26,6 +26,7 @@ QUIET = {
     "AGNO_TELEMETRY": "false",
     "OPENAI_AGENTS_DISABLE_TRACING": "1",
     "ANONYMIZED_TELEMETRY": "False",
+    "MEM0_TELEMETRY": "False",
     "LANGSMITH_TRACING": "false",
     "LANGCHAIN_TRACING_V2": "false",
 }
@@ -37,13 +38,18 @@ class Failed(Exception):
 
 @dataclass(frozen=True)
 class Contender:
-    """One library: its environment's home, how to run its worker, and how it is imported."""
+    """One library: its environment's home, how to run its worker, and how it is imported.
+
+    `label` is what it is called in tables, where its packages would not say it.
+    """
 
     name: str
     home: Path | None
     worker: Path
     imports: str
     packages: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()
+    label: str | None = None
 
     @property
     def python(self) -> Path:
@@ -62,8 +68,9 @@ def all_contenders() -> list[Contender]:
     """Recollect, in this interpreter, and the peers, each in its own."""
     found = [Contender("recollect", None, WORKERS / "recollect_worker.py", "import recollect")]
     for name, peer in _peers().items():
-        worker = WORKERS / peer["worker"]
-        found.append(Contender(name, ENVIRONMENTS / name, worker, peer["imports"], tuple(peer["packages"])))
+        if "worker" in peer:
+            worker = WORKERS / peer["worker"]
+            found.append(Contender(name, ENVIRONMENTS / name, worker, peer["imports"], tuple(peer["packages"])))
     return found
 
 
@@ -80,6 +87,29 @@ def persisting_contenders() -> list[Contender]:
         home = ENVIRONMENTS / (f"{name}-persist" if persist["packages"] else name)
         packages = (*peer["packages"], *persist["packages"])
         found.append(Contender(name, home, WORKERS / persist["worker"], peer["imports"], packages))
+    return found
+
+
+def remembering_contenders() -> list[Contender]:
+    """The same, those that keep memories and find them by meaning: each with each of its stores."""
+    found = [Contender("recollect", None, WORKERS / "recollect_memory.py", "import recollect")]
+    for name, peer in _peers().items():
+        memory = peer.get("memory")
+        if memory is None:
+            continue
+        packages = tuple(memory["packages"])
+        found.extend(
+            Contender(
+                f"{name}-{store}".lower(),
+                ENVIRONMENTS / f"{name}-memory",
+                WORKERS / memory["worker"],
+                memory["imports"],
+                packages,
+                arguments=(store,),
+                label=f"{packages[0].replace('==', ' ')}, {store}",
+            )
+            for store in memory["stores"]
+        )
     return found
 
 

@@ -6,7 +6,7 @@ text, so that an index has both very common and very rare words to deal with.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from random import Random
@@ -43,6 +43,8 @@ ASKED = (
     "When was the {noun} in {place} {verb}, the {thing} one?",
     "Do you remember the {thing} {noun} from {place}?",
 )
+ASKING = ("", "Tell me: ", "One more thing. ", "I forgot this: ", "Please, ", "Again: ", "Hm, ", "Quickly: ")
+VARIANTS = len(ASKED) * len(ASKING)
 _ONSETS = (
     "b",
     "br",
@@ -72,10 +74,16 @@ _CODAS = ("", "", "l", "n", "r", "s", "m", "nd", "rt", "x")
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """A turn, and the question whose answer it is."""
+    """A turn, and what a question about it can name."""
 
     text: str
-    question: str
+    named: Mapping[str, str]
+
+    def question(self, variant: int) -> str:
+        """A question whose answer it is; another one for another number, up to `VARIANTS`."""
+        template = ASKED[variant % len(ASKED)].format(**self.named)
+        opening = ASKING[variant // len(ASKED) % len(ASKING)]
+        return f"{opening}{template}"
 
 
 def memories(count: int, seed: int = SEED) -> list[Memory]:
@@ -105,8 +113,23 @@ def memories(count: int, seed: int = SEED) -> list[Memory]:
         )
         if text not in seen:
             seen.add(text)
-            made.append(Memory(text, random.choice(ASKED).format(**parts)))
+            made.append(Memory(text, parts))
     return made
+
+
+def questions(about: Sequence[Memory], count: int, seed: int = SEED) -> list[tuple[str, int]]:
+    """So many questions, all different, each with the number of the memory that answers it."""
+    if count > VARIANTS * len(about):
+        raise ValueError(f"{count} questions about {len(about)} memories would repeat themselves")
+    order = [*range(len(about))]
+    Random(seed).shuffle(order)
+    asked: dict[str, int] = {}
+    for variant in range(VARIANTS):
+        for index in order:
+            if len(asked) == count:
+                return [*asked.items()]
+            asked.setdefault(about[index].question(variant), index)
+    return [*asked.items()]
 
 
 def _invented(random: Random, count: int, syllables: int) -> Iterator[str]:

@@ -22,7 +22,7 @@ class Worker:
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the worker
         try:
             self._process = subprocess.Popen(
-                [str(contender.python), str(contender.worker)],
+                [str(contender.python), str(contender.worker), *contender.arguments],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._log,

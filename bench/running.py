@@ -81,6 +81,8 @@ class Run:
         self.versions[contender.name] = worker.versions
 
     def _title(self, contender: Contender) -> str:
+        if contender.label:
+            return contender.label
         if contender.packages:
             return " + ".join(package.replace("==", " ") for package in contender.packages)
         return " ".join([contender.name, *self.versions.get(contender.name, {}).values()])
@@ -97,7 +99,13 @@ def parser(title: str | None, names: Sequence[str], *, rounds: int) -> argparse.
     made.add_argument("--rounds", type=int, default=rounds, help=f"rounds, interleaved (default: {rounds})")
     made.add_argument("--only", default=",".join(names), help=f"some of {','.join(names)}")
     made.add_argument("--skip-install", action="store_true", help="use the environments that are there, make none")
-    made.add_argument("--json", metavar="PATH", help="write all numbers as one JSON object; - for stdout")
+    made.add_argument(
+        "--json",
+        nargs="?",
+        const="-",
+        metavar="PATH",
+        help="write all numbers as one JSON object; to stdout if no path is given",
+    )
     made.add_argument(
         "--check", action="store_true", help="exit with 1 if a target is missed, or a contender could not be measured"
     )

@@ -1,0 +1,62 @@
+"""LangGraph's stores with an index of vectors: `search` and `put` in a user's namespace."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+# The store wants a SQLite that loads extensions.
+import pysqlite3
+
+sys.modules["sqlite3"] = pysqlite3
+
+import remembering  # noqa: E402
+from langgraph.store.base import PutOp  # noqa: E402
+from langgraph.store.memory import InMemoryStore  # noqa: E402
+from langgraph.store.sqlite import SqliteStore  # noqa: E402
+from remembering import HITS, Material  # noqa: E402
+
+DIMENSIONS = 256
+STORE = sys.argv[1]
+BATCH = 100
+"""More in one statement than SQLite takes would fail."""
+
+
+class Rememberer:
+    async def open(self, folder: Path, material: Material) -> None:
+        def embed(texts: Sequence[str]) -> list[list[float]]:
+            return [material.vector(text) for text in texts]
+
+        self._count = 0
+        # The two stores read different names.
+        index: Any = {"dims": DIMENSIONS, "embed": embed, "fields": ["text"], "text_fields": ["text"]}
+        if STORE == "InMemoryStore":
+            self._store: Any = InMemoryStore(index=index)
+            return
+        connection = pysqlite3.connect(str(folder / "store.db"), check_same_thread=False, isolation_level=None)
+        self._store = SqliteStore(connection, index=index)
+        self._store.setup()
+
+    async def fill(self, user: str, texts: Sequence[str]) -> None:
+        for start in range(0, len(texts), BATCH):
+            part = texts[start : start + BATCH]
+            self._store.batch([PutOp(("memories", user), self._key(), {"text": text}) for text in part])
+
+    async def recall(self, user: str, question: str) -> Any:
+        return self._store.search(("memories", user), query=question, limit=HITS)
+
+    def hits(self, recalled: Any) -> list[tuple[str, str]]:
+        return [(item.namespace[-1], item.value["text"]) for item in recalled]
+
+    async def add(self, user: str, text: str) -> None:
+        self._store.put(("memories", user), self._key(), {"text": text})
+
+    def _key(self) -> str:
+        self._count += 1
+        return f"memory-{self._count}"
+
+
+if __name__ == "__main__":
+    remembering.serve(Rememberer, ["langgraph", "langgraph-checkpoint-sqlite", "sqlite-vec"], remembering.nothing_more)

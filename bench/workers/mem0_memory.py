@@ -1,0 +1,89 @@
+"""mem0 on a local vector store: `Memory.search`, and `Memory.add` without inference; filled through that store."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+import tempfile
+import uuid
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+# It writes a configuration when it is imported.
+os.environ["MEM0_DIR"] = tempfile.mkdtemp(prefix="mem0-")
+
+import remembering
+from mem0 import Memory
+from mem0.configs.embeddings.base import BaseEmbedderConfig
+from mem0.embeddings.base import EmbeddingBase
+from mem0.utils.factory import EmbedderFactory
+from remembering import HITS, Material
+
+DIMENSIONS = 256
+STORE = sys.argv[1]
+
+
+class Known(EmbeddingBase):  # type: ignore[misc]
+    """Vectors that were made before."""
+
+    def __init__(self, material: Material) -> None:
+        super().__init__(BaseEmbedderConfig())
+        self._material = material
+
+    def embed(self, text: str, memory_action: str | None = None) -> list[float]:
+        return self._material.vector(text)
+
+
+class Rememberer:
+    async def open(self, folder: Path, material: Material) -> None:
+        config: dict[str, Any] = {
+            "collection_name": "memories",
+            "path": str(folder / STORE),
+            "embedding_model_dims": DIMENSIONS,
+        }
+        config |= {"on_disk": True} if STORE == "qdrant" else {"distance_strategy": "cosine"}
+        EmbedderFactory.create = staticmethod(lambda *_: Known(material))
+        self._material = material
+        self._memory = Memory.from_config(
+            {
+                "vector_store": {"provider": STORE, "config": config},
+                "llm": {"provider": "openai", "config": {"api_key": "unused"}},
+                "history_db_path": str(folder / "history.db"),
+            }
+        )
+
+    async def fill(self, user: str, texts: Sequence[str]) -> None:
+        now = datetime.now(UTC).isoformat()
+        payloads = [
+            {
+                "user_id": user,
+                "role": "user",
+                "data": text,
+                "hash": hashlib.md5(text.encode()).hexdigest(),
+                "created_at": now,
+                "updated_at": now,
+                "text_lemmatized": text.lower(),
+            }
+            for text in texts
+        ]
+        self._memory.vector_store.insert(
+            vectors=[self._material.vector(text) for text in texts],
+            payloads=payloads,
+            ids=[str(uuid.uuid4()) for _ in texts],
+        )
+
+    async def recall(self, user: str, question: str) -> Any:
+        return self._memory.search(question, top_k=HITS, filters={"user_id": user}, threshold=0.0)
+
+    def hits(self, recalled: Any) -> list[tuple[str, str]]:
+        return [(hit["user_id"], hit["memory"]) for hit in recalled["results"]]
+
+    async def add(self, user: str, text: str) -> None:
+        self._memory.add(text, user_id=user, infer=False)
+
+
+if __name__ == "__main__":
+    remembering.serve(Rememberer, ["mem0ai", "qdrant-client", "faiss-cpu"], remembering.nothing_more)
