@@ -12,8 +12,10 @@ __version__ = "0.1.0"
 
 _EXPORTS = {
     "recollect.app": ("Recollect",),
+    "recollect.embed": ("Embedder", "FunctionEmbedder", "OnnxEmbedder", "StaticEmbedder", "resolve_embedder"),
     "recollect.errors": (
-        *("BudgetExceededError", "ChatError", "ConfigurationError", "ConversationClosedError"),
+        *("AtomSupersededError", "BudgetExceededError", "ChatError", "EmbeddingError", "ConfigurationError"),
+        *("ConversationClosedError",),
         *("InvalidArgumentError", "MaxIterationsError", "MissingExtraError", "MissingKeyError", "NotFoundError"),
         *("OutputValidationError", "ProviderAuthError", "ProviderConnectionError", "ProviderError"),
         *("ProviderOverloadedError", "ProviderRateLimitError", "ProviderRequestError", "ProviderResponseError"),
@@ -30,6 +32,11 @@ _EXPORTS = {
     "recollect.types.blocks": ("MediaBlock", "TextBlock", "ToolResultBlock", "ToolUseBlock"),
     "recollect.types.conversations": (
         *("AssistantTurn", "Conversation", "Event", "RollingSummary", "StoredMessage", "TurnOutcome"),
+    ),
+    "recollect.types.context": ("WorkingContext",),
+    "recollect.types.memory": (
+        *("Atom", "AtomStatus", "Category", "CategoryKind", "Entity", "EntityType", "MemorySpace", "RecallHit"),
+        *("RecallMode", "RecallResult"),
     ),
     "recollect.types.scope": ("Scope",),
     "recollect.tools": ("Tool", "tool"),
@@ -65,10 +72,17 @@ if TYPE_CHECKING:
     from recollect.chat import run_loop_stream_messages as run_loop_stream_messages
     from recollect.chat import stream_loop as stream_loop
     from recollect.chat import with_providers as with_providers
+    from recollect.embed import Embedder as Embedder
+    from recollect.embed import FunctionEmbedder as FunctionEmbedder
+    from recollect.embed import OnnxEmbedder as OnnxEmbedder
+    from recollect.embed import StaticEmbedder as StaticEmbedder
+    from recollect.embed import resolve_embedder as resolve_embedder
+    from recollect.errors import AtomSupersededError as AtomSupersededError
     from recollect.errors import BudgetExceededError as BudgetExceededError
     from recollect.errors import ChatError as ChatError
     from recollect.errors import ConfigurationError as ConfigurationError
     from recollect.errors import ConversationClosedError as ConversationClosedError
+    from recollect.errors import EmbeddingError as EmbeddingError
     from recollect.errors import InvalidArgumentError as InvalidArgumentError
     from recollect.errors import MaxIterationsError as MaxIterationsError
     from recollect.errors import MissingExtraError as MissingExtraError
@@ -124,12 +138,23 @@ if TYPE_CHECKING:
     from recollect.types.blocks import TextBlock as TextBlock
     from recollect.types.blocks import ToolResultBlock as ToolResultBlock
     from recollect.types.blocks import ToolUseBlock as ToolUseBlock
+    from recollect.types.context import WorkingContext as WorkingContext
     from recollect.types.conversations import AssistantTurn as AssistantTurn
     from recollect.types.conversations import Conversation as Conversation
     from recollect.types.conversations import Event as Event
     from recollect.types.conversations import RollingSummary as RollingSummary
     from recollect.types.conversations import StoredMessage as StoredMessage
     from recollect.types.conversations import TurnOutcome as TurnOutcome
+    from recollect.types.memory import Atom as Atom
+    from recollect.types.memory import AtomStatus as AtomStatus
+    from recollect.types.memory import Category as Category
+    from recollect.types.memory import CategoryKind as CategoryKind
+    from recollect.types.memory import Entity as Entity
+    from recollect.types.memory import EntityType as EntityType
+    from recollect.types.memory import MemorySpace as MemorySpace
+    from recollect.types.memory import RecallHit as RecallHit
+    from recollect.types.memory import RecallMode as RecallMode
+    from recollect.types.memory import RecallResult as RecallResult
     from recollect.types.scope import Scope as Scope
 
 __all__ = ["__version__", *sorted(_HOME)]

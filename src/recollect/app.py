@@ -15,8 +15,10 @@ from recollect.conversations.log import close_stale
 from recollect.conversations.runtime import Runtime
 from recollect.conversations.summary import Summaries
 from recollect.conversations.turns import Turns
-from recollect.embed import Embedder
+from recollect.embed import Embedder, resolve_embedder
 from recollect.errors import ConfigurationError
+from recollect.memory.context import TokenCounter, WorkingContexts
+from recollect.memory.templates import Templates
 from recollect.stores import EventFeed, Store, open_store
 from recollect.sync import SyncRecollect
 from recollect.types.conversations import Conversation
@@ -29,14 +31,15 @@ if TYPE_CHECKING:
 
 
 class Recollect:
-    """Conversations that are kept, in a file, in memory or in PostgreSQL.
+    """Conversations that are kept and memories of each user, in a file, in memory or in PostgreSQL.
 
     `url` is a path (`recollect.db`), `sqlite:///path`, `:memory:`, `postgresql://…`, or a store of your own. `model` is
     used where none is named. Every `summary_every` turns a conversation's rolling summary is refreshed in the
     background (None: never; `worker=False`: not by this process). `embedder` compares meanings: the bundled one by
     default, another by name or as an object, or None to go by words alone. `memory_bytes` bounds what is held of users'
     memories to answer quickly; spaces of more than `memory_atoms` are searched by the server instead, if it is
-    PostgreSQL. `clock` tells the time; tests can replace it.
+    PostgreSQL. `count_tokens` measures working contexts, which are guessed otherwise. `clock` tells the time; tests can
+    replace it.
 
     Use it with `async with`, or with a plain `with` from synchronous code: every method then waits by itself.
 
@@ -61,6 +64,7 @@ class Recollect:
         summary_every: int | None = 20,
         memory_bytes: int = 256 * 1024 * 1024,
         memory_atoms: int = 50_000,
+        count_tokens: TokenCounter | None = None,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
         if isinstance(url, str | PathLike):
@@ -71,13 +75,19 @@ class Recollect:
             raise ConfigurationError(f"Recollect takes a path, a URL or a store, not {url!r:.80}.")
         if summary_every is not None and (not isinstance(summary_every, int) or summary_every < 1):
             raise ConfigurationError(f"summary_every is a number of turns, or None for never, not {summary_every!r}.")
+        for name, value in (("memory_bytes", memory_bytes), ("memory_atoms", memory_atoms)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+                raise ConfigurationError(f"{name} is a whole number, not {value!r}.")
         self._runtime = Runtime(store, model, _checked(clock), summary_every, worker)
         self._claims = TurnClaims(self._runtime)
         self._summaries = Summaries(self._runtime)
         self._turns = Turns(self._runtime, self._claims, self._summaries.consider)
-        self._embedder = embedder
+        # The bundled one comes with arrays, which conversations alone do not need.
+        self._embedder = embedder if embedder == "static" else resolve_embedder(embedder)
         self._memory_limits = (memory_bytes, memory_atoms)
         self._opened_memory: OpenedMemory | None = None
+        self._count_tokens = count_tokens
+        self.templates = Templates()
         self.events = EventFeed(store.events)
 
     async def open(self) -> Self:
@@ -139,15 +149,18 @@ class Recollect:
         """Close every user's open conversations in which nothing happened for that long: for schedulers."""
         return await close_stale(self._runtime, None, older_than)
 
+    def _working_context(self, user: User) -> WorkingContexts:
+        clock = self._runtime.clock
+        return WorkingContexts(user.conversations, user.memory, self.templates, self._count_tokens, clock=clock)
+
     @property
     def _memory(self) -> OpenedMemory:
         """Loaded when memory is first used: conversations alone need no arrays."""
         if self._opened_memory is None:
-            from recollect.embed.static import StaticEmbedder
             from recollect.memory.opened import OpenedMemory
 
-            embedder = StaticEmbedder() if self._embedder == "static" else self._embedder
-            self._opened_memory = OpenedMemory(self._runtime, embedder, *self._memory_limits)  # type: ignore[arg-type]
+            embedder = resolve_embedder(self._embedder)
+            self._opened_memory = OpenedMemory(self._runtime, embedder, *self._memory_limits)
         return self._opened_memory
 
     @property
@@ -183,7 +196,8 @@ def _checked(clock: Callable[[], datetime]) -> Callable[[], datetime]:
 
 
 class User:
-    """One user's handle: `scope` says whose, `conversations` holds what was said, `memory` what is remembered."""
+    """One user's handle: `scope` says whose, `conversations` holds what was said, `memory` what is remembered,
+    and `working_context` puts both into a prompt."""
 
     __slots__ = ("_recollect", "conversations", "scope")
 
@@ -196,3 +210,8 @@ class User:
     def memory(self) -> Memory:
         """What is remembered of the user."""
         return self._recollect._memory.of(self.scope)
+
+    @property
+    def working_context(self) -> WorkingContexts:
+        """What a model should know before it answers."""
+        return self._recollect._working_context(self)

@@ -18,6 +18,7 @@ _HANDLES = (
     "recollect.app",
     "recollect.background",
     "recollect.conversations.log",
+    "recollect.memory.context",
     "recollect.memory.memory",
     "recollect.stores.feed",
 )

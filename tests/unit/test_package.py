@@ -16,19 +16,21 @@ import pytest
 import recollect
 
 NAMES = """
-AnthropicModel Approval AssistantTurn BudgetExceededError ChatError ChatOptions ChatReply ChatRequest
-ChatUsage CompatibleModel ConfigurationError Conversation ConversationClosedError Event GeminiModel
-InvalidArgumentError LoopResult MaxIterationsError MediaBlock Message MessagePart MissingExtraError
-MissingKeyError Model NotFoundError OllamaModel OpenAIModel OpenRouterModel OutputValidationError
-ProviderAuthError ProviderConnectionError ProviderError ProviderOverloadedError ProviderRateLimitError
-ProviderRegistration ProviderRequestError ProviderResponseError ProviderTimeoutError Recollect RecollectError
-ReplyDelta RollingSummary SchemaVersionError Scope StoreBusyError StoreClosedError StoreCorruptError
-StoreError StoreFullError StoreReadOnlyError StoreUnavailableError StoredMessage StreamStop TextBlock
-TextDelta ThinkingDelta Tool ToolCall ToolError ToolResult ToolResultBlock ToolSchemaError ToolUseBlock
-ToolUseEnd ToolUseInputDelta ToolUseStart TurnConflictError TurnOutcome UnknownModelError XaiModel __version__
-assistant_message audio_part file_part image_part make_usage message_text open_model run_loop
-run_loop_messages run_loop_stream run_loop_stream_messages stream_loop system_message text_part tool
-tool_result_message user_message with_providers
+AnthropicModel Approval AssistantTurn Atom AtomStatus AtomSupersededError BudgetExceededError Category
+CategoryKind ChatError ChatOptions ChatReply ChatRequest ChatUsage CompatibleModel ConfigurationError
+Conversation ConversationClosedError Embedder EmbeddingError Entity EntityType Event FunctionEmbedder
+GeminiModel InvalidArgumentError LoopResult MaxIterationsError MediaBlock MemorySpace Message MessagePart
+MissingExtraError MissingKeyError Model NotFoundError OllamaModel OnnxEmbedder OpenAIModel OpenRouterModel
+OutputValidationError ProviderAuthError ProviderConnectionError ProviderError ProviderOverloadedError
+ProviderRateLimitError ProviderRegistration ProviderRequestError ProviderResponseError ProviderTimeoutError
+RecallHit RecallMode RecallResult Recollect RecollectError ReplyDelta RollingSummary SchemaVersionError Scope
+StaticEmbedder StoreBusyError StoreClosedError StoreCorruptError StoreError StoreFullError StoreReadOnlyError
+StoreUnavailableError StoredMessage StreamStop TextBlock TextDelta ThinkingDelta Tool ToolCall ToolError
+ToolResult ToolResultBlock ToolSchemaError ToolUseBlock ToolUseEnd ToolUseInputDelta ToolUseStart
+TurnConflictError TurnOutcome UnknownModelError WorkingContext XaiModel __version__ assistant_message
+audio_part file_part image_part make_usage message_text open_model resolve_embedder run_loop run_loop_messages
+run_loop_stream run_loop_stream_messages stream_loop system_message text_part tool tool_result_message
+user_message with_providers
 """.split()  # noqa: SIM905
 
 CHAT_NAMES = """
@@ -72,7 +74,8 @@ def test_every_exported_name_is_explained(name: str) -> None:
     assert text
     if not (inspect.isclass(exported) and issubclass(exported, Exception)) and name not in (
         *("ChatRequest", "Conversation", "Event", "LoopResult", "Model", "RollingSummary", "StoredMessage"),
-        "TurnOutcome",
+        *("Atom", "AtomStatus", "Embedder", "Entity", "EntityType", "MemorySpace", "RecallHit", "RecallMode"),
+        *("RecallResult", "TurnOutcome", "WorkingContext"),
     ):
         assert ">>>" in text, f"{name} has no example"
 

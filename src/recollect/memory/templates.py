@@ -104,7 +104,7 @@ class Templates:
 
 @cache
 def _shipped(id: str) -> Template:
-    text = files("recollect.memory").joinpath("templates", f"{id}.mustache").read_text("utf-8")
+    text = files("recollect.memory").joinpath("mustache", f"{id}.mustache").read_text("utf-8")
     return Template(id, text, _SHIPPED[id])
 
 
