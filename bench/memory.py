@@ -28,7 +28,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +46,7 @@ LARGE = 100_000
 USERS = 100_000
 OTHERS = 100
 COLD_SIZE = 1_000
+LEAST_SIZE = 50
 BATCH_MS = 400.0
 """Wall time of one batch."""
 LEAST_COUNT = 5
@@ -102,8 +102,9 @@ class Bench(Run):
                 for task in rotated([*counts], index):
                     self.say(f"round {index + 1} of {self._plan.rounds}: {task.name}, {task.key}")
                     self._sample(task, self.attempt(task.name, partial(self._ask, task, counts[task])))
-                if COLD_SIZE in self._plan.sizes and any(one.name == "recollect" for one in self.standing):
-                    task = Task("recollect", "first", str(COLD_SIZE), COLD_SIZE)
+                if self._is_cold("recollect") and any(one.name == "recollect" for one in self.standing):
+                    task = Task("recollect", "first", str(self._plan.cold_size), self._plan.cold_size)
+                    self.say(f"round {index + 1} of {self._plan.rounds}: {task.name}, {task.key}")
                     self._sample(task, self.attempt("recollect", partial(self._first, task)))
         finally:
             self.stop()
@@ -122,12 +123,13 @@ class Bench(Run):
             "rounds": self._plan.rounds,
             "sizes": self._plan.sizes,
             "peer_sizes": self._plan.peer_sizes,
+            "cold_size": self._plan.cold_size,
             "users": self._plan.users,
             "titles": self.titles,
             "versions": self.versions,
             "failed": self.failed,
             "numbers": numbers,
-            "checks": checks(numbers, self._plan.users),
+            "checks": checks(numbers, self._plan.cold_size, self._plan.users),
         }
 
     def _tasks(self) -> list[Task]:
@@ -140,26 +142,34 @@ class Bench(Run):
                 if size in (sizes if name == "recollect" else self._plan.peer_sizes):
                     tasks += [Task(name, kind, str(size), size) for kind in ("recall", "add")]
         if "recollect" in names:
-            tasks += [Task("recollect", "after_add", str(size), size) for size in sizes if size > COLD_SIZE]
-            if COLD_SIZE in sizes:
-                tasks.append(Task("recollect", "dropped", str(COLD_SIZE), COLD_SIZE))
-                tasks.append(Task("recollect", "recall", _crowded(self._plan.users), COLD_SIZE))
+            cold = self._plan.cold_size
+            tasks += [Task("recollect", "after_add", str(size), size) for size in sizes if size > cold]
+            if self._is_cold("recollect"):
+                tasks.append(Task("recollect", "dropped", str(cold), cold))
+                tasks.append(Task("recollect", "recall", self._crowded, cold))
         return tasks
 
     def _fill(self, name: str) -> None:
-        ours = name == "recollect"
-        stores = [(str(size), size) for size in (self._plan.sizes if ours else self._plan.peer_sizes)]
-        if ours and COLD_SIZE in self._plan.sizes:
-            stores.append((_crowded(self._plan.users), COLD_SIZE))
+        sizes = self._plan.sizes if name == "recollect" else self._plan.peer_sizes
+        stores = [(str(size), size) for size in sizes]
+        if self._is_cold(name):
+            stores.append((self._crowded, self._plan.cold_size))
         for store, size in stores:
             for start, end in _parts(size, FILL_PART):
                 self.say(f"filling {name}, {store}: {end:,} of {size:,}")
                 self._ask(Task(name, "fill", store, size), 1, part=[start, end])
-        if len(stores) > len(self._plan.sizes) and ours:
+        if self._is_cold(name):
             for start, end in _parts(self._plan.users, USERS_PART):
                 self.say(f"other users: {end:,} of {self._plan.users:,}")
-                task = Task(name, "crowd", _crowded(self._plan.users), COLD_SIZE)
-                self._ask(task, end - start, start=start)
+                self._ask(Task(name, "crowd", self._crowded, self._plan.cold_size), end - start, start=start)
+
+    def _is_cold(self, name: str) -> bool:
+        """Whether first recalls, and recalls among others, are measured."""
+        return name == "recollect" and self._plan.cold_size in self._plan.sizes
+
+    @property
+    def _crowded(self) -> str:
+        return f"{self._plan.cold_size}_among_{self._plan.users}"
 
     def _ask(self, task: Task, count: int | None, **more: Any) -> dict[str, Any]:
         return self._asked(self.worker(task.name), task, count, **more)
@@ -241,6 +251,7 @@ def _options(arguments: Sequence[str] | None, names: Sequence[str]) -> argparse.
     made.add_argument("--sizes", default=_listed(SIZES), help="memories of the user, for Recollect")
     made.add_argument("--peer-sizes", default=_listed(PEER_SIZES), help="and for the peers")
     made.add_argument("--large", action="store_true", help=f"Recollect also with {LARGE:,}")
+    made.add_argument("--cold-size", type=int, default=COLD_SIZE, help="where Recollect is measured alone")
     made.add_argument("--users", type=int, default=USERS, help=f"other users in the file (default: {USERS:,})")
     made.add_argument("--batch-ms", type=float, default=BATCH_MS, help=f"wall time of one (default: {BATCH_MS:.0f})")
     options = parsed(made, arguments, names)
@@ -252,18 +263,13 @@ def _options(arguments: Sequence[str] | None, names: Sequence[str]) -> argparse.
         made.error("--sizes and --peer-sizes: numbers with commas between them")
     if options.large:
         options.sizes = sorted({*options.sizes, LARGE})
-    if min([*options.sizes, *options.peer_sizes]) < LEAST_COUNT * MOST_COUNT // 10 or options.users < 1:
-        made.error(f"at least {LEAST_COUNT * MOST_COUNT // 10} memories, and one other user")
+    if min([*options.sizes, *options.peer_sizes]) < LEAST_SIZE or options.users < 1:
+        made.error(f"at least {LEAST_SIZE} memories, and one other user")
     return options
 
 
 def _parts(total: int, size: int) -> Iterator[tuple[int, int]]:
-    starts = range(0, total, size)
-    return ((start, min(start + size, total)) for start in islice(starts, len(starts)))
-
-
-def _crowded(users: int) -> str:
-    return f"{COLD_SIZE}_among_{users}"
+    return ((start, min(start + size, total)) for start in range(0, total, size))
 
 
 def _listed(numbers: Sequence[int]) -> str:

@@ -30,14 +30,14 @@ def summary(walls: Sequence[float], cpus: Sequence[float], found: Sequence[float
     }
 
 
-def checks(numbers: Numbers, users: int) -> list[dict[str, Any]]:
+def checks(numbers: Numbers, cold_size: int, users: int) -> list[dict[str, Any]]:
     """Every goal, with the value, and whether it is met; None if it could not be judged."""
     ours = numbers.get("recollect", {})
     found = []
     for size, target in GOALS_MS.items():
         value = _value(ours, f"recall_{size}", "wall_p50_ms")
         found.append(_check(f"ms of a warm recall at {size:,}, p50", value, target))
-    crowded, alone = (_value(ours, f"recall_{store}", "cpu_ms") for store in (f"1000_among_{users}", "1000"))
+    crowded, alone = (_value(ours, f"recall_{cold_size}{among}", "cpu_ms") for among in (f"_among_{users}", ""))
     found.append(_check(f"CPU of a recall among {users:,} other users / alone", _ratio(crowded, alone), FLAT))
     added = {int(key.removeprefix("add_")): row["cpu_ms"] for key, row in ours.items() if key.startswith("add_")}
     if len(added) > 1:
@@ -83,7 +83,11 @@ def table(result: Mapping[str, Any]) -> str:
 
     ours = numbers.get("recollect", {})
     alone = [["Recollect alone: wall p50 / p95; CPU", ""]]
-    alone += [[f"  {title}", _cell(ours[key])] for key, title in _titles(ours, result["users"]) if key in ours]
+    alone += [
+        [f"  {title}", _cell(ours[key])]
+        for key, title in _titles(ours, result["cold_size"], result["users"])
+        if key in ours
+    ]
     if len(alone) > 1:
         lines += [*aligned(alone), ""]
     lines += aligned([["Goals", "value"], *map(_row, result["checks"])])
@@ -91,13 +95,13 @@ def table(result: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _titles(ours: Mapping[str, Any], users: int) -> Iterator[tuple[str, str]]:
-    yield "first_1000", "first recall at 1,000, in a new process"
-    yield "dropped_1000", "first recall at 1,000, in a process that held nothing of it"
+def _titles(ours: Mapping[str, Any], cold_size: int, users: int) -> Iterator[tuple[str, str]]:
+    yield f"first_{cold_size}", f"first recall at {cold_size:,}, in a new process"
+    yield f"dropped_{cold_size}", f"first recall at {cold_size:,}, in a process that held nothing of it"
     for key in ours:
         if key.startswith("after_add_"):
             yield key, f"recall right after an addition, at {int(key.removeprefix('after_add_')):,}"
-    yield f"recall_1000_among_{users}", f"recall at 1,000 among {users:,} other users"
+    yield f"recall_{cold_size}_among_{users}", f"recall at {cold_size:,} among {users:,} other users"
 
 
 def _row(check: Mapping[str, Any]) -> list[str]:

@@ -1,0 +1,154 @@
+"""The benchmarks of memory run, on little. What they measure is judged by hand; all sentences here are invented."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+BENCH = Path(__file__).parents[2] / "bench"
+
+SAID = {
+    1: [
+        ("Ann", "I adopted a parrot called Biscuit last week."),
+        ("Bob", "How lovely! I have been repairing my old rowing boat."),
+        ("Ann", "Does it still leak?"),
+        ("Bob", "Only near the rudder, and the oars are new."),
+    ],
+    2: [
+        ("Bob", "The boat race on the lake is in July."),
+        ("Ann", "Biscuit has learned to whistle the anthem."),
+        ("Bob", "My cousin in Oslo wants a parrot, too."),
+    ],
+}
+
+
+def dialogue() -> dict[str, Any]:
+    talk: dict[str, Any] = {"speaker_a": "Ann", "speaker_b": "Bob"}
+    for number, turns in SAID.items():
+        talk[f"session_{number}_date_time"] = f"10:00 am on {number} June, 2024"
+        talk[f"session_{number}"] = [
+            {"speaker": speaker, "dia_id": f"D{number}:{index}", "text": text}
+            for index, (speaker, text) in enumerate(turns, start=1)
+        ]
+    return {
+        "sample_id": "talk",
+        "conversation": talk,
+        "qa": [
+            {"question": "What is Ann's parrot called?", "evidence": ["D1:1"], "category": 4},
+            {"question": "When is the boat race?", "evidence": ["D2:1"], "category": 2},
+            {"question": "Who whistles the anthem?", "evidence": ["D2:2; D1:1"], "category": 1},
+            {"question": "Who sank the ferry?", "evidence": ["D1:2"], "category": 5},
+        ],
+    }
+
+
+def three_speakers() -> dict[str, Any]:
+    made = dialogue()
+    made["conversation"]["session_2"].append({"speaker": "Cleo", "dia_id": "D2:4", "text": "I paint harbours."})
+    made["qa"] = [{"question": "What does Cleo paint?", "evidence": ["D2:4"], "category": 4}]
+    return made
+
+
+def beam(folder: Path) -> Path:
+    roles = {"Ann": "user", "Bob": "assistant"}
+    turns = [(roles[speaker], text) for said in SAID.values() for speaker, text in said]
+    messages = [{"id": id, "role": role, "content": text} for id, (role, text) in enumerate(turns)]
+    asked = {"information_extraction": [{"question": "What is my parrot called?", "source_chat_ids": [0]}]}
+    (folder / "probing_questions").mkdir(parents=True)
+    (folder / "chat.json").write_text(json.dumps([{"batch_number": 1, "turns": [messages]}]))
+    (folder / "probing_questions" / "probing_questions.json").write_text(json.dumps(asked))
+    return folder
+
+
+def measured(*arguments: str) -> dict[str, Any]:
+    command = [sys.executable, str(BENCH / "recall.py"), *arguments, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=55)
+    assert done.returncode == 0, done.stderr
+    assert "%" in done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_recall_is_measured_by_category_beside_both_baselines(tmp_path: Path) -> None:
+    file = tmp_path / "talks.json"
+    file.write_text(json.dumps([dialogue()]))
+    found = measured("--data", str(file))
+    assert {*found} == {
+        *("data", "embedder", "questions", "turn", "session", "by_category", "baselines", "ingest_s", "query_p50_ms")
+    }
+    assert found["data"] == "talks.json"
+    assert found["embedder"].startswith("static/")
+    assert found["questions"] == 3
+    # All seven turns are among the first ten.
+    assert found["turn"]["r10"] == found["turn"]["r20"] == found["session"]["r10"] == 1.0
+    assert 0 < found["turn"]["r5"] <= 1
+    assert {*found["by_category"]} == {"1", "2", "4"}
+    assert {*found["baselines"]} == {"bm25", "dense"}
+    for baseline in found["baselines"].values():
+        assert baseline["turn"]["r10"] == baseline["session"]["r10"] == 1.0
+
+
+def test_recall_by_words_alone_has_no_dense_baseline(tmp_path: Path) -> None:
+    file = tmp_path / "talk.json"
+    file.write_text(json.dumps(dialogue()))
+    found = measured("--data", str(file), "--embedder", "none")
+    assert found["embedder"] == "none"
+    assert found["baselines"]["dense"] is None
+    assert found["turn"]["r10"] == 1.0
+
+
+def test_more_than_two_speakers_are_told_apart_by_the_text(tmp_path: Path) -> None:
+    file = tmp_path / "talk.json"
+    file.write_text(json.dumps(three_speakers()))
+    assert measured("--data", str(file))["turn"]["r5"] == 1.0
+
+
+def test_a_folder_in_beams_layout_is_known_by_itself(tmp_path: Path) -> None:
+    found = measured("--data", str(beam(tmp_path / "100K" / "1")))
+    assert found["questions"] == 1
+    assert {*found["by_category"]} == {"information_extraction"}
+    assert found["turn"]["r5"] == 1.0
+
+
+def test_a_table_is_for_people(tmp_path: Path) -> None:
+    file = tmp_path / "talk.json"
+    file.write_text(json.dumps(dialogue()))
+    done = subprocess.run(
+        [sys.executable, str(BENCH / "recall.py"), "--data", str(file)], capture_output=True, text=True, timeout=55
+    )
+    assert done.returncode == 0, done.stderr
+    for title in ("Recollect", "BM25 alone", "dense alone", "category 2", "static/"):
+        assert title in done.stdout
+
+
+@pytest.mark.parametrize("text", ["{}", "nothing"])
+def test_a_file_without_questions_is_refused_without_a_traceback(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "nothing.json"
+    file.write_text(text)
+    command = [sys.executable, str(BENCH / "recall.py"), "--data", str(file), "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=55)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert "nothing.json" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_memory_benchmark_runs_on_recollect_alone() -> None:
+    command = [sys.executable, str(BENCH / "memory.py"), "--only", "recollect", "--rounds", "1", "--batch-ms", "5"]
+    few = ["--sizes", "60,120", "--cold-size", "60", "--users", "30", "--json"]
+    done = subprocess.run([*command, *few], capture_output=True, text=True, timeout=55)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["failed"] == {}
+    numbers = result["numbers"]["recollect"]
+    assert {*numbers} == {
+        *("recall_60", "recall_120", "add_60", "add_120", "after_add_120"),
+        *("first_60", "dropped_60", "recall_60_among_30"),
+    }
+    assert numbers["recall_60"]["found"] == 1.0
+    assert all(row["wall_p50_ms"] > 0 and row["cpu_ms"] > 0 for row in numbers.values())
