@@ -12,7 +12,7 @@ How the ambiguous is decided:
   future ("will", "going to", "plan", "next"), the first that is not over. "Last May" is the latest May that is over.
 - A weekday is the latest strictly before the day, or the first strictly after it in a sentence of the future.
 - "Two weeks ago" is the whole week then, "three months ago" the whole month; "a few" is two to five.
-- "Last week" is the week from Monday to Sunday, "the past week" the seven days up to today.
+- "Last week" is the week from Monday to Sunday, "the past week" the seven days before today, and today.
 - "The week before 8 May" is what someone calls last week on that day.
 - Early, mid and late are thirds; in a month the days 1 to 10, 11 to 20 and the rest.
 - Winter 2022 begins in December 2022.

@@ -31,8 +31,13 @@ def _nth(moment: Moment, tags: str, items: Sequence[Item]) -> Made:
     if whole is None or whole[1] - whole[0] < 7 * DAY:
         return None
     start, end = whole[0] // DAY, whole[1] // DAY
-    nth = items[0][0] if tags[0] == "o" else -1
-    unit = "weekday" if tags[1] == "J" else items[1][0][0]
+    if tags[0] == "K":
+        nth, unit = items[0][0], "week"
+    else:
+        nth = items[0][0] if tags[0] == "o" else -1
+        unit = "weekday" if tags[1] == "J" else items[1][0][0]
+    if nth == 0:
+        return None
     if unit == "month" and nth > 0:
         year, month, _ = civil(start)
         days = day_of(year, month + nth - 1), day_of(year, month + nth)
@@ -43,7 +48,10 @@ def _nth(moment: Moment, tags: str, items: Sequence[Item]) -> Made:
     first = start
     if unit in ("weekday", "weekend"):
         first += ((items[1][0].number if unit == "weekday" else SATURDAY) - weekday(start)) % 7
-    begins = first + (nth - 1) * step if nth > 0 else first + (end - length - first) // step * step
+    if nth > 0:
+        begins = first + (nth - 1) * step
+    else:
+        begins = end - length - (0 if unit == "week" else (end - length - first) % step)
     return ("A", fixed((begins, begins + length), precision)) if start <= begins < end else None
 
 
@@ -73,7 +81,11 @@ def _part(moment: Moment, tags: str, items: Sequence[Item]) -> Made:
 
 def _shifted(moment: Moment, tags: str, items: Sequence[Item]) -> Made:
     """Two days before, the weekend after, the Friday before something."""
-    base = moment.resolve(items[-1][0], items[-1][1])
+    point, position, _ = items[-1]
+    if "F" in tags and isinstance(point, Weekday):
+        base: Fixed | None = in_day(moment.which_weekday("N", point.number), None)
+    else:
+        base = moment.resolve(point, position)
     if base is None:
         return None
     sign = -1 if "b" in tags or "v" in tags else 1
@@ -181,11 +193,11 @@ def _open(moment: Moment, tags: str, items: Sequence[Item]) -> Made:
 
 
 LEANING = Rules(
-    "olEandcyukpJGg",
+    "olKEandcyukpJGg",
     (
-        (r"[ol][ukJ][Oi]h?A", _nth),
+        (r"[ol][ukJ][Oi]h?A|KOh?A", _nth),
         (r"E-?[Oi]?h?A", _part),
-        (rf"{COUNT}[uk][bev]h?[AJ]|[ukpJ][bev]h?[AJ]|{COUNT}[uk]FA", _shifted),
+        (rf"{COUNT}[uk][bev]h?[AJ]|[ukpJ][bev]h?[AJ]|{COUNT}[uk]F[AJ]", _shifted),
         (r"[ukp]Oh?[AJ]", _within),
         (r"[Gg]A", _clipped),
     ),

@@ -19,7 +19,7 @@ Item = tuple[Any, int, int]
 _WORDS = re.compile(r"[a-z0-9\u00df-\u024f]+")
 _TRIGGERS = frozenset[str]().union(*(one.triggers for one in LANGUAGES.values()))
 _DIGIT = re.compile(r"[0-9]")
-_NUMERIC = re.compile(r"(?:19|20)[0-9][0-9]|[0-9]0s\b|[0-9][/.-][0-9]{1,2}[/.-][0-9]")
+_NUMERIC = re.compile(r"(?:19|20)[0-9][0-9]|[0-9](?:0s|st|nd|rd|th)\b|[0-9][/.-][0-9]{1,2}[/.-][0-9]")
 _TOKEN = re.compile(
     r"[^\W\d_][^\W_]*(?:['\u2019][^\W\d_]+)?"
     r"|[0-9]+(?:[-/.\u2013][0-9]+)*(?:[^\W\d_][^\W_]*)?"
@@ -32,7 +32,7 @@ _PUNCTUATION = (
     | dict.fromkeys("$#€£¥", "#")
     | {",": ",", "(": "(", ")": ")", "&": "&"}
 )
-_NUMBER = re.compile(r"([0-9]{1,6})(?:([-/.\u2013])([0-9]{1,6})(?:\2([0-9]{1,6}))?)?([^\W_]*)\Z")
+_NUMBER = re.compile(r"([0-9]{1,6})(?:([-/.\u2013])([0-9]{1,6})(?:\2([0-9]{1,6}))?)?((?:[^\W\d_][^\W_]*)?)\Z")
 _ORDINAL = frozenset(("st", "nd", "rd", "th"))
 _POSSESSIVE = ("'s", "\u2019s")
 _NOTHING: Item = (None, 0, 0)
@@ -168,7 +168,7 @@ class _Lexer:
     def _number(self, token: str, start: int, end: int) -> None:
         found = _NUMBER.match(token)
         if found is None:
-            self._add("x", None, start, end)
+            self._add("#", None, start, end)
             return
         first, separator, second, third, suffix = found.groups()
         suffix = suffix.lower()
@@ -253,7 +253,7 @@ def _whole(digits: str, suffix: str, before: Sequence[str]) -> tuple[str, Any]:
 
 
 def _century(year: int) -> int:
-    return year + (2000 if year < 70 else 1900)
+    return year + (2000 if year < 50 else 1900)
 
 
 def _month(first: str, second: str) -> tuple[int, int, str] | None:

@@ -124,6 +124,11 @@ def part_of(stretch: Fixed, which: int, of: int) -> Fixed:
     start, end = stretch[0] // DAY, stretch[1] // DAY
     if end - start < 5:
         return stretch
+    (year, month, day), (last_year, last_month, last_day) = civil(start), civil(end)
+    months = 12 * (last_year - year) + last_month - month
+    if day == last_day == 1 and months > 1 and months % of == 0:
+        first = month + which * months // of
+        return fixed((day_of(year, first), day_of(year, first + months // of)), "range")
     length = 10 if stretch[2] == "month" and of == 3 else (end - start) // of
     begins = start + which * length
     return fixed((begins, end if which == of - 1 else begins + length), "range")

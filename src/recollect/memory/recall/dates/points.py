@@ -33,6 +33,7 @@ from recollect.memory.recall.dates.yearly import Kind, Yearly
 _KINDS: dict[str, Kind] = {"M": "month", "m": "month", "S": "season", "V": "season", "Q": "quarter", "H": "holiday"}
 _OFFSETS = {"l": -1, "P": -1, "t": 0, "N": 1, "C": 1}
 _MANY = (2, 10)
+_AHEAD = 10
 
 
 def _days(moment: Moment, tags: str, items: Sequence[Item]) -> Made:
@@ -77,6 +78,11 @@ def _possible(yearly: Yearly) -> Made:
 
 def _year(moment: Moment, tags: str, items: Sequence[Item]) -> Made:
     return "A", fixed((day_of(items[0][0]), day_of(items[0][0] + 1)), "year")
+
+
+def _lone_year(moment: Moment, tags: str, items: Sequence[Item]) -> Made:
+    """2023 without a word that makes it a year: not one far ahead, which is rather a title or a count."""
+    return _year(moment, tags, items) if items[0][0] <= civil(moment.today)[0] + _AHEAD else None
 
 
 def _decade(moment: Moment, tags: str, items: Sequence[Item]) -> Made:
@@ -131,13 +137,23 @@ def _ago(moment: Moment, tags: str, items: Sequence[Item]) -> Made:
     unit = value_of(tags, items, "uk")
     if tags[0] == "i" and moment.tagged.told_as_past(items[0][1]):
         return None
-    if tags[0] in "uk":
-        if not unit[2] or items[-1][0]:
+    if tags[0] == "u":
+        # "Years ago" and "a fortnight ago", but not "the day ago" or "two lines and years earlier".
+        if items[-1][0] or not (unit[2] or unit[1] > 1):
             return None
-        low, high = _MANY
+        low, high = _MANY if unit[2] else (1, 1)
     else:
         low, high = count_of(tags, items)
+        if "/" in tags and unit[0] == "year":
+            unit, low, high = ("month", 1, True), 12 * low + 6, 12 * high + 6
     return "A", moved(unit, sign * low, sign * high, moment.now)
+
+
+def _weekdays_ago(moment: Moment, tags: str, items: Sequence[Item]) -> Made:
+    """Two Fridays ago."""
+    low, high = count_of(tags, items)
+    latest = moment.which_weekday("l", value_of(tags, items, "7"))
+    return "A", fixed((latest - 7 * (high - 1), latest - 7 * (low - 1) + 1), "day" if low == high else "range")
 
 
 def _rolling(moment: Moment, tags: str, items: Sequence[Item]) -> Made:
@@ -150,8 +166,9 @@ def _rolling(moment: Moment, tags: str, items: Sequence[Item]) -> Made:
         begins, ends = (moment.now, moment.now + length) if ahead else (moment.now - length, moment.now)
         return "A", (begins, ends + 1, "range")
     if unit == "weekend":
-        first, last = (0, many) if ahead else (-many, 0)
-        days = period(unit, moment.today, first)[0], period(unit, moment.today, last)[1]
+        begun = weekday(moment.today) >= SATURDAY
+        first = int(begun) if ahead else begun - many
+        days = period(unit, moment.today, first)[0], period(unit, moment.today, first + many - 1)[1]
     elif ahead:
         days = moment.today + 1, stepped(moment.today + 1, unit, many)
     else:
@@ -252,22 +269,24 @@ POINTS = Rules(
         (rf"[lPNC](?:n-?n|[ndcy]){_UNIT}", _rolling),
         (rf"(?:t?[lPNC](?:[ukHQSVWw]|[Mm](?![do]))|t[ukHQSVWwM]){_WHOLE}p?|[ukWwMmSVH]r", _relative),
         (r"[ukWwMmSVHp](?:bl|eN)(?![uk])", _but_one),
-        (rf"{COUNT}{_UNIT}[Gf]|v{COUNT}{_UNIT}|(?<!z)i{COUNT}{_UNIT}(?![be])|uG", _ago),
+        (rf"{COUNT}{_UNIT}/?[Gf]|v{COUNT}{_UNIT}|(?<!z)i{COUNT}{_UNIT}(?![be])|(?<!#)uG", _ago),
+        (rf"{COUNT}7G", _weekdays_ago),
         (r"Dp?|tp|lp", _day_word),
         (rf"Q{YEAR}?|yQ|ou{YEAR}?", _quarter),
         (rf"H{YEAR}|{_ONCE}H", _holiday),
         (
-            rf"[SV]{YEAR}|(?<=[ij])[SV]|(?<=[ij]h)[SV]|(?<=[sbeTE])S|(?<=[sbeT]h)S|(?<=E-)S|(?<=E)V",
+            rf"[SV]{YEAR}|(?<=[ij])[SV]|(?<=[ij]h)[SV]|(?<=qh)S|(?<=[sbeTE])S|(?<=[sbeT]h)S|(?<=E-)S|(?<=E)V",
             _season,
         ),
         (r"(?<=[jq]h)k|(?<=[jq])k", _weekend),
         (r"Z", _decade),
         (r"L", _vague),
-        (r"[KY]", _period),
+        (r"K(?!O[^x])|Y", _period),
         (rf"E-?O?h{_UNIT}", _part_of_this),
         (rf"{_ONCE}M|(?<=[isTFBEO])m|(?<=E-)m|(?<=[FB][Mm][2&T-])m", _month),
         (rf"{_ONCE}Wp?|(?<=q)wp?", _weekday),
-        (r"(?<=[iOsjTFBbehE])y|(?<=E-)y|(?<=[FB]y[2&T-])y|(?<!#)y(?![xndcuko#zG])", _year),
+        (r"(?<=[iOsjTFBbehE])y|(?<=E-)y|(?<=[FB]y[2&T-])y|(?<=y-)y|y(?=-y)", _year),
+        (r"(?<!#)y(?![xndcuko#zG])", _lone_year),
         (r"(?<=qh)o(?![xukWwO])", _day_of_month),
     ),
 )

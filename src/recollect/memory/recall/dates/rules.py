@@ -14,7 +14,7 @@ Made = tuple[str, Point] | None
 
 Builder = Callable[[Moment, str, Sequence[Item]], Made]
 
-COUNT = r"(?:n-?n|[andcy])"
+COUNT = r"(?:n-?n|[andcy])/?"
 DAY_OF_MONTH = r"(?:(?:n-)?o|d)"
 YEAR = r"(?:,?O?i?h?[yY]|\([yY]\))"
 

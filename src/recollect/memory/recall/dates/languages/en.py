@@ -43,6 +43,7 @@ ENGLISH = language(
             "fortnights": ("week", 2, True),
             "month": ("month", 1, False),
             "months": ("month", 1, True),
+            "half_a_year": ("month", 6, False),
             "quarter": ("quarter", 1, False),
             "quarters": ("quarter", 1, True),
             "year": ("year", 1, False),
@@ -94,6 +95,8 @@ ENGLISH = language(
         "C": "coming upcoming",
         "t": "this current",
         "G": {"ago": False, "back": False, "earlier": True},
+        "/": "and_a_half",
+        "7": numbered("mondays tuesdays wednesdays thursdays fridays saturdays sundays", 0),
         "g": "later",
         "f": "from_now from_today hence",
         "b": "before preceding",
@@ -120,10 +123,17 @@ ENGLISH = language(
             "second_half_of": (1, 2),
         },
         "Q": {"q1": 1, "q2": 2, "q3": 3, "q4": 4},
-        "L": {"recently": 30, "lately": 30, "the_other_day": 7, "the_other_week": 21},
+        "L": {
+            "recently": 30,
+            "lately": 30,
+            "the_other_day the_other_night": 7,
+            "a_while_ago": 180,
+            "not_long_ago not_too_long_ago not_so_long_ago": 60,
+            "the_other_week": 21,
+        },
         "U": "will i'll we'll she'll he'll they'll it'll you'll i\u2019ll we\u2019ll she\u2019ll he\u2019ll "
-        "they\u2019ll won't won\u2019t shall going_to gonna about_to plan plans planning hope hopes hoping intend intends "
-        "intending soon looking_forward want_to wants_to would_like_to scheduled",
+        "they\u2019ll won't won\u2019t shall going_to gonna about_to plan plans planning hope hopes hoping intend "
+        "intends intending soon looking_forward want_to wants_to would_like_to scheduled",
         "#": "room number no page route flight version code pin model chapter read reading paid pay cost costs",
         "z": "time times",
         "R": "was is were are had has have did do does i we he she they you it my our his her their i'm when where "
@@ -148,8 +158,8 @@ ENGLISH = language(
     r"|the (?:date|day|month|year) (?:of|when|that)\b"
     r"|how (?:long ago|recently|long (?:has|had) it been|long (?:since|until))\b"
     r"|how many (?:days|weeks|weekends|months|years|hours) (?:ago|since|until|before|after|passed|have passed)\b",
-    latest=r"(?<!from )now\b|currently\b|current\b|latest\b|newest\b|most recent|recent(?:ly)?\b|lately\b|nowadays\b"
-    r"|these days\b|presently\b|at present\b|at the moment\b|any ?more\b|still\b|last time\b|up to date\b"
+    latest=r"(?<!from )now\b(?! and then)|currently\b|current\b|latest\b|newest\b|most recent|recent(?:ly)?\b|lately\b"
+    r"|nowadays\b|these days\b|presently\b|at present\b|at the moment\b|any ?more\b|still\b|last time\b|up to date\b"
     r"|(?:did|have|has|had|do|does|was|were) (?:\w+ ){1,3}?last (?!(?:week|month|year|night|summer|winter|spring|fall"
     r"|autumn|mon|tue|wed|thu|fri|sat|sun|jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec|evening|christmas|quarter|few"
     r"|two|three|[0-9]))",

@@ -15,6 +15,8 @@
 | `l` `P` `N` `C` `t` | last, past, next, coming, this | |
 | `r` | last or next behind its noun | `l` or `N` |
 | `G` `g` | ago, earlier; later | whether it also stands before: "earlier this week" |
+| `/` | and a half | |
+| `7` | Fridays, as in "two Fridays ago" | number, Monday is 0 |
 | `f` `v` | from now; ago, where it comes before its number | |
 | `b` `e` `s` `T` | before, after, since, until | |
 | `F` `2` `B` `&` | from, to, between, and | |
@@ -45,7 +47,7 @@ Entry = tuple[str, Any, bool]
 Phrase = tuple[tuple[str, ...], str, Any]
 
 # One of these must be in a text for it to hold an expression of that language, or a number that can be a year.
-_TELLING = frozenset("DpukMmWwSVHKYQL")
+_TELLING = frozenset("DpukMmWwSVHKYQL7")
 _DEPENDING = frozenset("MwUcNC")
 
 
@@ -106,9 +108,10 @@ def language(
         tag, value, _ = single.get(first_word, ("x", None, False))
         single[first_word] = (tag, value, False)
     triggers = {word for word, (tag, _, _) in single.items() if tag in _TELLING}
-    triggers.update(
-        word for word, found in joined.items() for rest, tag, _ in found if tag in _TELLING and not triggers & {*rest}
-    )
+    # The last word of a phrase is rarer than its first.
+    triggers |= {
+        rest[-1] for found in joined.values() for rest, tag, _ in found if tag in _TELLING and not triggers & {*rest}
+    }
     return Language(
         words=single,
         phrases={word: tuple(sorted(found, key=lambda one: -len(one[0]))) for word, found in joined.items()},
