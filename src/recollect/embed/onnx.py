@@ -62,7 +62,6 @@ class OnnxEmbedder:
         self._path = None if path is None else Path(path).resolve()
         self._model = model or (DEFAULT if self._path is None else self._path.name)
         self._threads = threads or min(4, os.cpu_count() or 1)
-        self._lock = threading.Lock()
         self._runner: _Runner | None = None
 
     @property
@@ -88,11 +87,14 @@ class OnnxEmbedder:
 
     def _opened(self) -> _Runner:
         runner = self._runner
-        if runner is not None and runner.process == os.getpid():  # the runtime's threads do not survive a fork
+        if runner is not None and runner.process == os.getpid():
             return runner
-        with self._lock:
+        with _loading:
             runner = self._runner
-            if runner is None or runner.process != os.getpid():
+            if runner is not None and runner.process != os.getpid():
+                _inherited.append(runner)
+                runner = None
+            if runner is None:
                 runner = _Runner(self._path or _fetch(self._model), self._threads)
                 if self._path is None and runner.dimensions != SIZES[self._model]:
                     raise ConfigurationError(
@@ -100,6 +102,21 @@ class OnnxEmbedder:
                     )
                 self._runner = runner
         return runner
+
+
+_loading = threading.Lock()
+_inherited: list[_Runner] = []
+"""Models of the process that this one was forked from. Their threads are not here: to use or to free one would hang."""
+
+
+def _forget_lock() -> None:
+    """In a fork: the thread that held the lock is not here to let go of it."""
+    global _loading
+    _loading = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_lock)
 
 
 class _Runner:
