@@ -69,21 +69,25 @@ class SpaceViews:
         async with held.lock:
             view = held.view
             try:
-                changes = await self._memories.changes(
-                    scope, space_id, after=view.version, embedder=self._embedder, most=self._most
-                )
-                if self._most is not None and changes.last_seq > self._most:
-                    self.forget(scope, space_id)
-                    view = self._new_view()
-                    changes = await self._memories.find(scope, space_id, search())
-                if changes.version != view.version:
-                    await _apply(view, changes)
+                if view.version != await self._memories.version(scope, space_id):
+                    view = await self._caught_up(view, scope, space_id, search)
             except BaseException:
                 # Half taken in, or gone: the next one begins anew.
                 self.forget(scope, space_id)
                 raise
             yield view
             self._settle(scope, space_id, held)
+
+    async def _caught_up(self, view: SpaceView, scope: Scope, space_id: str, search: Callable[[], Search]) -> SpaceView:
+        changes = await self._memories.changes(
+            scope, space_id, after=view.version, embedder=self._embedder, most=self._most
+        )
+        if self._most is not None and changes.last_seq > self._most:
+            self.forget(scope, space_id)
+            view = self._new_view()
+            changes = await self._memories.find(scope, space_id, search())
+        await _apply(view, changes)
+        return view
 
     def forget(self, scope: Scope, space_id: str) -> None:
         """Hold it no longer."""

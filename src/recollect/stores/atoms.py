@@ -268,7 +268,7 @@ def changes(space_id: str, after: int, embedder: str, most: int) -> Operation[Sp
     """What changed after a version, unless the space has more than so many atoms."""
     # The version first: what is committed between two of these reads is read again the next time, and not missed.
     reached = yield from version(space_id)
-    if reached.version == after or reached.last_seq > most:
+    if reached.last_seq > most:
         return SpaceChanges(reached.version, reached.last_seq)
     values = {"space_id": space_id, "after": after}
     rows = yield "atoms_changed", values

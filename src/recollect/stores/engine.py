@@ -27,7 +27,8 @@ class Engine(Protocol):
 
     `scope` is bound to every statement (`:tenant_id`, `:app_id`, `:user_id`) and, where the database can, enforced by
     it; None is work across users. `write` may run an operation again when the database asked for it, so it takes a
-    function that makes it. `changes` yields once at the start, and whenever any process may have committed events.
+    function that makes it. A `brief` read looks up a row or two by their keys: it may be done at once, without handing
+    it to anyone else. `changes` yields once at the start, and whenever any process may have committed events.
     `search` says whether the database finds texts itself: not at all, by their words, or by vectors as well.
     `show_alive` comes before anything is claimed for `owner`: from then on, `is_alive` in other processes sees it.
     """
@@ -39,7 +40,7 @@ class Engine(Protocol):
 
     async def close(self) -> None: ...
 
-    async def read(self, scope: Scope | None, make: Make[T]) -> T: ...
+    async def read(self, scope: Scope | None, make: Make[T], *, brief: bool = False) -> T: ...
 
     async def write(self, scope: Scope | None, make: Make[T]) -> T: ...
 

@@ -79,6 +79,9 @@ class SqlMemories:
     async def merge(self, scope: Scope, canonical_id: str, alias_id: str, *, now: datetime) -> Entity:
         return await self._engine.write(scope, partial(entities.merge, canonical_id, alias_id, to_micros(now)))
 
+    async def version(self, scope: Scope, space_id: str) -> int:
+        return (await self._engine.read(scope, partial(atoms.version, space_id), brief=True)).version
+
     async def changes(
         self, scope: Scope, space_id: str, *, after: int, embedder: str, most: int | None = None
     ) -> SpaceChanges:

@@ -122,7 +122,7 @@ class PostgresEngine:
         except FAILURES:
             pool.terminate()
 
-    async def read(self, scope: Scope | None, make: Make[T]) -> T:
+    async def read(self, scope: Scope | None, make: Make[T], *, brief: bool = False) -> T:
         result, _ = await self._attempts(scope, make, writes=False)
         return result
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import sqlite3
 import threading
 from collections.abc import AsyncGenerator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Literal
 
-from recollect.errors import ConfigurationError, StoreClosedError, StoreError, StoreReadOnlyError
+from recollect.errors import ConfigurationError, StoreBusyError, StoreClosedError, StoreError, StoreReadOnlyError
 from recollect.stores.catalogue import Statement, statements
 from recollect.stores.engine import Make, T, bound
 from recollect.stores.sqlite import owners
@@ -31,6 +33,7 @@ class SqliteEngine:
         self.owner = ""
         self._pid = 0
         self._options = options
+        self._impatient = replace(options, busy_timeout=0.0)
         self._statements: Mapping[str, Statement] = {}
         self._changing = asyncio.Lock()
         self._bell = Bell()
@@ -70,10 +73,14 @@ class SqliteEngine:
             # Not to be left half done: whoever is cancelled here leaves threads that end by themselves.
             await asyncio.shield(asyncio.to_thread(self._end, readers, writer, self._watcher))
 
-    async def read(self, scope: Scope | None, make: Make[T]) -> T:
+    async def read(self, scope: Scope | None, make: Make[T], *, brief: bool = False) -> T:
         readers = self._opened()
         if self._options.in_memory:  # only the writer's connection sees it
             return await self.write(scope, make)
+        if brief:
+            # Waking a reader takes ten times as long as the lookup itself. Where it would have to wait, a reader waits.
+            with contextlib.suppress(StoreBusyError):
+                return self._read(scope, make, self._impatient)
         try:
             work = asyncio.get_running_loop().run_in_executor(readers, self._read, scope, make)
         except RuntimeError:  # closed by another thread meanwhile
@@ -118,11 +125,11 @@ class SqliteEngine:
             raise
         return connection
 
-    def _read(self, scope: Scope | None, make: Make[T]) -> T:
+    def _read(self, scope: Scope | None, make: Make[T], options: SqliteOptions | None = None) -> T:
         try:
             connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
             if connection is None:
-                connection = self._local.connection = connect(self._options)
+                connection = self._local.connection = connect(options or self._options)
                 self._connections.append(connection)
             connection.execute("BEGIN")
             try:
