@@ -197,7 +197,8 @@ LEANING = Rules(
     (
         (r"[ol][ukJ][Oi]h?A|KOh?A", _nth),
         (r"E-?[Oi]?h?A", _part),
-        (rf"{COUNT}[uk][bev]h?[AJ]|[ukpJ][bev]h?[AJ]|{COUNT}[uk]F[AJ]", _shifted),
+        # "Two days before the Friday before …" starts with the Friday.
+        (rf"(?:(?:{COUNT}[uk]|[ukpJ])[bev]|{COUNT}[uk]F)h?(?:A|J(?![bev]h?[AJ]))", _shifted),
         (r"[ukp]Oh?[AJ]", _within),
         (r"[Gg]A", _clipped),
     ),

@@ -286,7 +286,7 @@ POINTS = Rules(
         (rf"{_ONCE}M|(?<=[isTFBEO])m|(?<=E-)m|(?<=[FB][Mm][2&T-])m", _month),
         (rf"{_ONCE}Wp?|(?<=q)wp?", _weekday),
         (r"(?<=[iOsjTFBbehE])y|(?<=E-)y|(?<=[FB]y[2&T-])y|(?<=y-)y|y(?=-y)", _year),
-        (r"(?<!#)y(?![xndcuko#zG])", _lone_year),
+        (r"(?<!#)y(?![xndcuko#zG]|-[dcno])", _lone_year),
         (r"(?<=qh)o(?![xukWwO])", _day_of_month),
     ),
 )

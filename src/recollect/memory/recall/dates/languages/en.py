@@ -152,7 +152,7 @@ ENGLISH = language(
     r"|drove|sold|been)\b",
     when=r"when(?:['\u2019]s| (?:did|do|does|was|were|is|are|am|will|would|had|has|have|can|could|should|shall)\b)"
     r"|when(?= *(?:$|[?!.]))"
-    r"|(?:know|tell me|tell us|remember|recall|remind me|say|said|exactly|since|until|idea|sure|and|of|about) when\b"
+    r"|(?:know|tell me|tell us|remember|recall|remind me|exactly|since|until|idea|sure) when\b"
     r"|(?:what|which)(?:['\u2019]s| is| was)?(?: the)?(?: exact| specific)?"
     r" (?:date|day|month|year|time|week|weekend|season|decade|hour)\b"
     r"|the (?:date|day|month|year) (?:of|when|that)\b"
