@@ -62,13 +62,15 @@ class OnnxEmbedder:
         self._path = None if path is None else Path(path).resolve()
         self._model = model or (DEFAULT if self._path is None else self._path.name)
         self._threads = threads or min(4, os.cpu_count() or 1)
+        self._size = SIZES[self._model] if self._path is None else None
         self._runner: _Runner | None = None
 
     @property
     def name(self) -> str:
         """What its vectors are stored under. For a `path`, the model is opened to see how long they are."""
-        size = self._opened().dimensions if self._path else SIZES[self._model]
-        return f"onnx/{self._model}-{size}"
+        if self._size is None:
+            self._size = self._opened().dimensions
+        return f"onnx/{self._model}-{self._size}"
 
     def __repr__(self) -> str:
         return f"OnnxEmbedder({self._model!r})"
@@ -137,7 +139,7 @@ class _Runner:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
-        options.log_severity_level = 3
+        options.log_severity_level = 4  # what it would print is in the error we raise
         try:
             self._session = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
             self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
