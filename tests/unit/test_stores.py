@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import sqlite3
 import subprocess
@@ -87,6 +88,15 @@ def test_every_statement_filters_on_the_whole_scope(dialect: Any) -> None:
         place = r"\?|\$\d+"
         wanted = rf"WHERE tenant_id = ({place}) AND app_id = ({place}) AND user_id = ({place})( AND|;|$)"
         assert re.search(wanted, sql), f"{statement.name} does not filter on the scope"
+
+
+@pytest.mark.parametrize("what", ["atoms", "closings", "vectors", "entities"])
+async def test_what_changed_in_a_space_is_read_without_reading_the_rest(what: str, tmp_path: Path) -> None:
+    async with Recollect(tmp_path / "r.db"):
+        statement = statements("sqlite")[f"{what}_changed"]
+        with contextlib.closing(sqlite3.connect(tmp_path / "r.db")) as connection:
+            plan = connection.execute(f"EXPLAIN QUERY PLAN {statement.sql}", [0] * len(statement.parameters)).fetchall()
+    assert "version>?" in plan[0][3]
 
 
 def test_both_dialects_know_the_same_statements_and_versions() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter, itemgetter
 from typing import Any
 
 from recollect.errors import AtomSupersededError, NotFoundError
@@ -271,12 +272,13 @@ def changes(space_id: str, after: int, embedder: str, most: int) -> Operation[Sp
     if reached.last_seq > most:
         return SpaceChanges(reached.version, reached.last_seq)
     values = {"space_id": space_id, "after": after}
-    rows = yield "atoms_changed", values
+    rows = yield ("atoms_all" if after < 0 else "atoms_changed"), values
     closings = yield "closings_changed", values
     vectors = yield "vectors_changed", {**values, "embedder": embedder}
     found = yield "entities_changed", values
-    entities = [memory_rows.entity(row) for row in found]
-    return SpaceChanges(reached.version, reached.last_seq, rows, closings, vectors, entities)
+    entities = sorted((memory_rows.entity(row) for row in found), key=attrgetter("id"))
+    in_order = sorted(rows, key=itemgetter(memory_rows.SEQ))
+    return SpaceChanges(reached.version, reached.last_seq, in_order, closings, vectors, entities)
 
 
 def to_embed(space_id: str, embedder: str, before: int, limit: int) -> Operation[list[tuple[int, str]]]:

@@ -251,8 +251,9 @@ class Memories(Protocol):
     - `set_status` changes nothing if it is so already. What was deleted stays so: it raises `NotFoundError`.
     - `merge` gives the alias's names and atoms to the canonical entity; both are followed to what they were merged
       into. Merging again changes nothing.
-    - `version` counts a space's changes. `changes` gives what changed after one, and may give more than once what
-      changes while it reads. A space that ever had more than `most` atoms is not read: the numbers alone come back.
+    - `version` counts a space's changes. `changes` gives what changed after one (all there is, after -1), and may give
+      more than once what changes while it reads. A space that ever had more than `most` atoms is not read: only the
+      numbers come back.
     - `find` gives a part of a large space that is worth ranking, numbered as if it were all. `can_find` says whether
       the store can do that; where it cannot, a space is held whatever its size.
     - `to_embed` gives atoms (seq, text) without a vector by that embedder, the newest first, before a seq.

@@ -109,7 +109,7 @@ CREATE TABLE entities (
     FOREIGN KEY (tenant_id, app_id, user_id, space_id) REFERENCES spaces (tenant_id, app_id, user_id, id)
 ) WITHOUT ROWID;
 
-CREATE INDEX entities_of_space ON entities (space_id, version);
+CREATE INDEX entities_of_space ON entities (tenant_id, app_id, user_id, space_id, version);
 
 -- Every name of an entity that stands for itself, folded.
 CREATE TABLE entity_names (

@@ -27,8 +27,7 @@ SELECT
     id, space_id, tenant_id, app_id, user_id, type, canonical_name, description, attributes, aliases, status, merged_into,
     first_seen_at, last_seen_at, atom_count, created_at, updated_at
 FROM entities
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id AND version > :after
-ORDER BY id;
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id AND version > :after;
 
 -- name: entities_by_name
 SELECT

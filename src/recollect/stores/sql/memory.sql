@@ -97,14 +97,23 @@ WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND spa
 ORDER BY seq DESC
 LIMIT CAST(:limit AS BIGINT);
 
--- name: atoms_changed
+-- name: atoms_all
 SELECT
     id, space_id, tenant_id, app_id, user_id, text, category, kind, importance, confidence, status, valid_from, valid_to,
     created_at, updated_at, superseded_at, supersedes, superseded_by, source_conversation_id, source_message_ids,
     entity_ids, seq
 FROM atoms
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id AND version > :after
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
 ORDER BY seq;
+
+-- name: atoms_changed
+-- In any order: asked for one, SQLite would read the whole space instead of what is new in it.
+SELECT
+    id, space_id, tenant_id, app_id, user_id, text, category, kind, importance, confidence, status, valid_from, valid_to,
+    created_at, updated_at, superseded_at, supersedes, superseded_by, source_conversation_id, source_message_ids,
+    entity_ids, seq
+FROM atoms
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id AND version > :after;
 
 -- name: atom_set_status!
 UPDATE atoms
@@ -130,15 +139,13 @@ ON CONFLICT DO NOTHING;
 -- name: closings_changed
 SELECT seq, known_at, valid_to
 FROM atom_closings
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id AND version > :after
-ORDER BY seq;
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id AND version > :after;
 
 -- name: vectors_changed
 SELECT seq, vector
 FROM atom_vectors
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id AND version > :after
-    AND embedder = :embedder
-ORDER BY seq;
+    AND embedder = :embedder;
 
 -- name: atoms_to_embed
 -- Those without a vector by this embedder, the newest first: they are the most likely to be asked for.
