@@ -5,8 +5,9 @@ READY := $(VENV)/.ready
 
 .PHONY: run test check format bench clean
 
-run: $(READY)  ## a conversation that is kept, on whatever model is at hand; run it twice
+run: $(READY)  ## a conversation that is kept, on whatever model is at hand, and one that is remembered; run it twice
 	$(BIN)/python examples/kept_conversation.py
+	$(BIN)/python examples/remembering.py
 
 test: $(READY)  ## all tests, docs included
 	$(BIN)/python -m pytest -q

@@ -53,6 +53,15 @@ async def test_a_wrong_key_is_one_clear_sentence(status: int) -> None:
     assert "Traceback" not in output
 
 
+async def test_what_was_said_is_remembered_without_a_model(tmp_path: Path) -> None:
+    code, output = await run("remembering.py", str(tmp_path / "remembered.db"))
+    assert code == 0, output
+    assert "[4 turns remembered" in output
+    assert "> Where does Maya live?\nMaya: I moved to Lisbon in March" in output
+    assert "> What must Ana not eat?\nMaya: Love it. My sister Ana visits in two weeks, she is allergic" in output
+    assert "⟦record⟧" in output
+
+
 async def test_the_kept_conversation_goes_on_in_the_next_run(tmp_path: Path) -> None:
     path = str(tmp_path / "kept.db")
     code, first = await run("kept_conversation.py", path)
