@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recollect.embed import Embedder, FunctionEmbedder
@@ -125,6 +125,7 @@ async def test_what_is_not_one_vector_for_each_text_is_refused(given: Any) -> No
         await FunctionEmbedder("odd", lambda texts: given).embed(["a", "b"])
 
 
+@settings(deadline=None)
 @given(st.lists(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=3, max_size=3), max_size=6))
 def test_finite_vectors_of_any_size_come_out_of_length_one_or_zero(rows: list[list[float]]) -> None:
     vectors = asyncio.run(FunctionEmbedder("any", lambda texts: rows or [[1.0, 1.0, 1.0]]).embed(["a"] * len(rows)))

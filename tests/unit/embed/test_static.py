@@ -72,11 +72,13 @@ def test_its_vectors_are_those_of_wordllama(static: StaticEmbedder, wordllama: A
         np.testing.assert_allclose(static.vectors([text])[0], row, atol=1e-4)
 
 
+@settings(deadline=None)
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=60))
 def test_any_text_is_cut_into_the_tokenizers_tokens(text: str) -> None:
     assert weights.load().token_ids(text) == ([] if not text.strip() else expected_ids(text))
 
 
+@settings(deadline=None)
 @given(st.text(" \t\n▁.aé<s>/unk'", max_size=40))
 def test_spaces_and_signs_in_any_order_are_cut_as_the_tokenizer_does(text: str) -> None:
     assert weights.load().token_ids(text) == ([] if not text.strip() else expected_ids(text))
@@ -93,6 +95,7 @@ def test_no_token_goes_on_after_a_letter_with_a_space() -> None:
     assert [token for token in tokenizer().get_vocab() if "▁" in token.lstrip("▁")] == []
 
 
+@settings(deadline=None)
 @given(st.lists(st.text(max_size=30), max_size=12))
 def test_rows_are_of_length_one_or_zero_and_do_not_depend_on_the_company(texts: list[str]) -> None:
     static = StaticEmbedder()
@@ -160,6 +163,7 @@ def test_words_are_what_the_tokenizer_gives_less_the_common_part(static: StaticE
         np.testing.assert_allclose(vector, expected / np.linalg.norm(expected), atol=1e-5)
 
 
+@settings(deadline=None)
 @given(st.lists(st.text(max_size=12), max_size=8), st.randoms())
 def test_a_words_vector_is_the_same_however_and_whenever_it_is_asked_for(words: list[str], random: Any) -> None:
     static = StaticEmbedder()
@@ -366,7 +370,7 @@ def test_it_is_an_embedder_and_its_name_tells_its_vectors(static: StaticEmbedder
     assert static.name == "static/wordllama-l2-supercat-256"
 
 
-@settings(max_examples=20)
+@settings(deadline=None)
 @given(st.lists(st.sampled_from(["dog", "puppy", "loan", "mortgage"]), min_size=1, max_size=6))
 def test_words_asked_for_twice_in_one_call_have_one_vector(words: list[str]) -> None:
     rows = StaticEmbedder().words(words)
