@@ -34,7 +34,6 @@ _PUNCTUATION = (
 )
 _NUMBER = re.compile(r"([0-9]{1,6})(?:([-/.\u2013])([0-9]{1,6})(?:\2([0-9]{1,6}))?)?((?:[^\W\d_][^\W_]*)?)\Z")
 _ORDINAL = frozenset(("st", "nd", "rd", "th"))
-_POSSESSIVE = ("'s", "\u2019s")
 _NOTHING: Item = (None, 0, 0)
 
 
@@ -52,21 +51,18 @@ def language_of(lower: str) -> Language | None:
 
 @dataclass(slots=True)
 class Tagged:
-    """A text as tags, with what stands behind each, where its sentences end and which words speak of the future."""
+    """A text as tags, with what stands behind each, where its sentences end and which of them speak of the future."""
 
     text: str
     language: Language
     tags: str
     items: list[Item]
     stops: list[int]
-    cues: list[int]
+    future: set[int]
 
     def speaks_of_future(self, position: int) -> bool:
         """Whether the sentence around a position does."""
-        if not self.cues:
-            return False
-        sentence = bisect_left(self.stops, position)
-        return any(bisect_left(self.stops, cue) == sentence for cue in self.cues)
+        return bool(self.future) and bisect_left(self.stops, position) in self.future
 
     def told_as_past(self, position: int) -> bool:
         """Whether a verb in the past stands shortly before a position, in the same sentence."""
@@ -84,14 +80,14 @@ def tagged(text: str, language: Language) -> Tagged:
 
 
 class _Lexer:
-    __slots__ = ("cues", "items", "language", "stops", "tags", "text")
+    __slots__ = ("future", "items", "language", "stops", "tags", "text")
 
     def __init__(self, text: str, language: Language) -> None:
         self.text, self.language = text, language
         self.tags: list[str] = []
         self.items: list[Item] = []
         self.stops: list[int] = []
-        self.cues: list[int] = []
+        self.future: set[int] = set()
 
     def read(self) -> Tagged:
         tags, items = self.tags, self.items
@@ -105,8 +101,8 @@ class _Lexer:
             token = found[0]
             word = token.lower()
             entry = known(word)
-            if entry is None and word[-2:] in _POSSESSIVE:
-                word = word[:-2]
+            if entry is None and not word.isalnum():
+                word = _plain(word)
                 entry = known(word)
             if entry is not None:
                 tag, value, plain = entry
@@ -115,12 +111,12 @@ class _Lexer:
                     items.append((value, *found.span()))
                 else:
                     skip = self._special(word, tag, value, tokens, index)
-            elif word[0].isalpha():
+            elif word[:1].isalpha():
                 tags.append("x")
                 items.append(_NOTHING)
             else:
                 self._other(token, *found.span())
-        return Tagged(self.text, self.language, "".join(tags), items, self.stops, self.cues)
+        return Tagged(self.text, self.language, "".join(tags), items, self.stops, self.future)
 
     def _special(self, word: str, tag: str, value: Any, tokens: Sequence[re.Match[str]], index: int) -> int:
         """A word that may start a phrase or depends on its neighbours; how many of the next words it takes."""
@@ -137,7 +133,7 @@ class _Lexer:
             if self.tags and self.tags[-1] in "dyo":
                 self.tags[-1] = "c"
         if tag in "UNC" or (tag == "D" and value[0] > 0) or (tag in "KY" and value > 0):
-            self.cues.append(start)
+            self.future.add(len(self.stops))
         self._add(tag, value, start, end)
         return skip
 
@@ -150,7 +146,8 @@ class _Lexer:
         capital = token[0].isupper() and not (len(token) > 1 and token.isupper())
         starts = not self.tags or self.tags[-1] in '."'
         if tag == "U":
-            return "x" if capital and not starts and word == "will" else tag
+            named = capital and not starts and word == "will"
+            return "x" if named or "<" in self.tags[-2:] else tag
         if tag == "w":
             return "x" if word in self.language.guarded and not capital else tag
         if word in self.language.abbreviations or (word in self.language.guarded and not capital):
@@ -213,8 +210,9 @@ class _Lexer:
 
 
 def _plain(token: str) -> str:
+    """In small letters, with a plain apostrophe, and without 's."""
     word = token.lower()
-    return word[:-2] if word[-2:] in _POSSESSIVE else word
+    return word if word.isalnum() else word.replace("\u2019", "'").removesuffix("'s")
 
 
 def _phrase(phrases: Sequence[Phrase], tokens: Sequence[re.Match[str]], index: int) -> Phrase | None:

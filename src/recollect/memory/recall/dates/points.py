@@ -266,7 +266,7 @@ POINTS = Rules(
         (rf"(?:[Ww],?h?)?(?:{_D}(?:O?M|Om|m(?=[,.yY]|$))|[Mm]h?{_D}(?!{_UNIT})){YEAR}?", _date),
         (rf"M{YEAR}|m,?O?[yY]|m\([yY]\)|[yY],?i?h?M|Yim", _month),
         (r"[Ww]p?,?O?h?K|K,?q?[Ww]p?", _weekday_of_week),
-        (rf"[lPNC](?:n-?n|[ndcy]){_UNIT}", _rolling),
+        (rf"[lPNC](?:a?n(?:-?n)?|[dcy]){_UNIT}", _rolling),
         (rf"(?:t?[lPNC](?:[ukHQSVWw]|[Mm](?![do]))|t[ukHQSVWwM]){_WHOLE}p?|[ukWwMmSVH]r", _relative),
         (r"[ukWwMmSVHp](?:bl|eN)(?![uk])", _but_one),
         (rf"{COUNT}{_UNIT}/?[Gf]|v{COUNT}{_UNIT}|(?<!z)i{COUNT}{_UNIT}(?![be])|(?<!#)uG", _ago),

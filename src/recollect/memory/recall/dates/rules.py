@@ -14,7 +14,7 @@ Made = tuple[str, Point] | None
 
 Builder = Callable[[Moment, str, Sequence[Item]], Made]
 
-COUNT = r"(?:n-?n|[andcy])/?"
+COUNT = r"(?:a?n(?:-?n)?|[adcy])/?"
 DAY_OF_MONTH = r"(?:(?:n-)?o|d)"
 YEAR = r"(?:,?O?i?h?[yY]|\([yY]\))"
 
@@ -73,7 +73,7 @@ def count_of(tags: str, items: Sequence[Item]) -> tuple[int, int]:
     low = high = 0
     for place, tag in enumerate(tags):
         value = items[place][0]
-        if tag in "an":
+        if tag == "n" or (tag == "a" and tags[place + 1 : place + 2] != "n"):
             low, high = low + value[0], high + value[1]
         elif tag in "dcy":
             low, high = low + value, high + value

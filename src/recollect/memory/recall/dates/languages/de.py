@@ -39,7 +39,7 @@ GERMAN = language(
         "k": {"wochenende": ("weekend", 1, False), "wochenenden": ("weekend", 1, True)},
         "n": {
             **counts("eins zwei drei vier fünf sechs sieben acht neun zehn elf zwölf"),
-            "ein_paar paar": (2, 5),
+            "paar": (2, 5),
             "einigen mehreren": (3, 7),
         },
         "a": {"ein eine einer einem einen": (1, 1)},

@@ -55,9 +55,9 @@ ENGLISH = language(
         "n": {
             **_COUNTS,
             **{word: (10 * tens, 10 * tens) for word, tens in numbered("thirty forty fifty sixty", 3).items()},
-            "hundred a_hundred": (100, 100),
-            "a_couple_of a_couple couple_of couple": (2, 2),
-            "a_few few": (2, 5),
+            "hundred": (100, 100),
+            "couple_of couple": (2, 2),
+            "few": (2, 5),
             "several": (3, 7),
         },
         "a": {"a": (1, 1), "an": (1, 1)},
@@ -126,17 +126,19 @@ ENGLISH = language(
         "L": {
             "recently": 30,
             "lately": 30,
-            "the_other_day the_other_night": 7,
-            "a_while_ago": 180,
-            "not_long_ago not_too_long_ago not_so_long_ago": 60,
-            "the_other_week": 21,
+            "other_day other_night": 7,
+            "while_ago": 180,
+            "not_long_ago too_long_ago so_long_ago": 60,
+            "other_week": 21,
         },
-        "U": "will i'll we'll she'll he'll they'll it'll you'll i\u2019ll we\u2019ll she\u2019ll he\u2019ll "
-        "they\u2019ll won't won\u2019t shall going_to gonna about_to plan plans planning hope hopes hoping intend "
-        "intends intending soon looking_forward want_to wants_to would_like_to scheduled",
+        "U": "will i'll we'll she'll he'll they'll it'll you'll won't shall going gonna plan plans planning hope hopes "
+        "hoping intend intends intending soon looking_forward want_to wants_to would_like_to scheduled see_you "
+        "can't_wait",
+        "<": "was were been",
+        "x": "going_on",
         "#": "room number no page route flight version code pin model chapter read reading paid pay cost costs",
         "z": "time times",
-        "R": "was is were are had has have did do does i we he she they you it my our his her their i'm when where "
+        "R": "is are had has have did do does i we he she they you it my our his her their i'm when where "
         "who what which but or because so that there while as with",
         "*": "every each most",
         "c": "words people persons men women children kids dollars euros pounds cents bucks steps miles kilometers "

@@ -38,7 +38,7 @@ SPANISH = language(
         "k": {"fin_de_semana": ("weekend", 1, False), "fines_de_semana": ("weekend", 1, True)},
         "n": {
             **counts("uno dos tres cuatro cinco seis siete ocho nueve diez once doce"),
-            "un_par_de": (2, 2),
+            "par_de": (2, 2),
             "unos unas": (2, 5),
             "varios varias": (3, 7),
         },

@@ -25,6 +25,7 @@
 | `Q` | Q3 | number |
 | `L` | recently | days back |
 | `U` | will, going to: the sentence speaks of the future | |
+| `<` | was: a `U` that follows does not | |
 | `#` | room, page: the number that follows is no year | |
 | `z` | time, times: "in two years" that follows is not the future | |
 | `R` | was, we: words that may follow a year | |
