@@ -26,7 +26,7 @@
 | `L` | recently | days back |
 | `U` | will, going to: the sentence speaks of the future | |
 | `<` | was: a `U` that follows does not | |
-| `#` | room, page: the number that follows is no year | |
+| `#` | room, how many: what follows is no year, and not "years ago" | |
 | `z` | time, times: "in two years" that follows is not the future | |
 | `R` | was, we: words that may follow a year | |
 | `*` | every, each: what follows is no single day | |
