@@ -136,7 +136,7 @@ ENGLISH = language(
         "can't_wait",
         "<": "was were been",
         "x": "going_on",
-        "#": "how_many room number no page route flight version code pin model chapter read reading paid pay cost costs",
+        "#": "how_many room number no page route flight version code pin model chapter read reading paid pay cost",
         "z": "time times",
         "R": "is are had has have did do does i we he she they you it my our his her their i'm when where "
         "who what which but or because so that there while as with",
