@@ -81,6 +81,15 @@ def ids(what: str, value: Iterable[str]) -> tuple[str, ...]:
     return found
 
 
+def mappings(what: str, value: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Mappings, in a list."""
+    is_many = isinstance(value, Iterable) and not isinstance(value, str | Mapping)
+    found = [*value] if is_many else []
+    if not is_many or not all(isinstance(each, Mapping) for each in found):
+        raise InvalidArgumentError(f"{what} is a list of mappings, each with a text, not {value!r:.80}.")
+    return found
+
+
 def names(what: str, value: Iterable[str] | None) -> tuple[str, ...] | None:
     """Names, or None for any."""
     if value is None:

@@ -124,7 +124,7 @@ class Memory:
 
         Each is a mapping with what `add_atom` takes.
         """
-        drafts = [self._draft({"category": FACT, **atom}) for atom in atoms]
+        drafts = [self._draft({"category": FACT, **atom}) for atom in checks.mappings("atoms", atoms)]
         return await self._add(space_id, drafts)
 
     async def get_atom(self, id: str) -> Atom | None:
@@ -451,7 +451,7 @@ class Memory:
         known = set(AtomDraft.__dataclass_fields__) - {"id", "origin", "embedder", "vector"}
         unknown = set(given) - known
         if unknown or "text" not in given:
-            problem = f"no {', '.join(sorted(unknown))}" if unknown else "a text"
+            problem = f"no {', '.join(sorted(map(str, unknown)))}" if unknown else "a text"
             raise InvalidArgumentError(f"an atom has {problem}; it takes {', '.join(sorted(known))}.")
         valid_from = checks.moment("valid_from", given.get("valid_from")) or self._runtime.clock().astimezone(UTC)
         valid_to = checks.moment("valid_to", given.get("valid_to"))

@@ -1,0 +1,131 @@
+"""What tests of memory share: a clock to set, an embedder to break, and short ways to read results."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import zlib
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+
+from recollect import Recollect
+from recollect.embed.vectors import Vectors
+from recollect.errors import EmbeddingError
+from recollect.types.memory import Atom, RecallHit, RecallResult
+
+DAY = timedelta(days=1)
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+class Clock:
+    """Tells the time it was set to."""
+
+    def __init__(self, now: datetime = NOON) -> None:
+        self.now = now
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def pass_by(self, time: timedelta = timedelta(minutes=1)) -> datetime:
+        self.now += time
+        return self.now
+
+
+class HashEmbedder:
+    """Vectors of words' hashes: texts with the same words are alike. It fails, waits and counts as it is told."""
+
+    def __init__(self, name: str = "hash/16", dimensions: int = 16) -> None:
+        self.name = name
+        self.dimensions = dimensions
+        self.error: BaseException | None = None
+        self.gate: asyncio.Event | None = None
+        self.embedded: list[str] = []
+        self.asked: list[str] = []
+
+    async def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
+        if self.gate is not None:
+            await self.gate.wait()
+        if self.error is not None:
+            raise self.error
+        (self.asked if query else self.embedded).extend(texts)
+        rows = np.zeros((len(texts), self.dimensions), np.float32)
+        for row, text in zip(rows, texts, strict=True):
+            for word in text.lower().replace(".", " ").split():
+                row[zlib.crc32(f"{self.name} {word}".encode()) % self.dimensions] += 1
+        lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+        return np.asarray(rows / np.maximum(lengths, 1e-9), np.float32)
+
+    async def close(self) -> None:
+        """Nothing is held open."""
+
+
+def broken() -> EmbeddingError:
+    return EmbeddingError("no vectors today")
+
+
+def texts(found: RecallResult | Sequence[Atom]) -> list[str]:
+    return [atom.text for atom in (found.atoms if isinstance(found, RecallResult) else found)]
+
+
+async def everywhere(memory: Any, space_id: str, query: str, entity: str | None = None, **wide: Any) -> set[str]:
+    """The texts that any recall gives, however it is asked."""
+    found: set[str] = set()
+    for archived in (False, True):
+        asked = {"limit": 10_000, "include_archived": archived, **wide}
+        found.update(texts(await memory.recall_by_topic(space_id, query, neighbours=5, **asked)))
+        hits = await memory.recall_by_topic(space_id, query, neighbours=5, **asked)
+        found.update(atom.text for hit in hits for atom in hit.context)
+        for name in filter(None, (entity, query)):
+            found.update(texts(await memory.recall_by_entity(space_id, name, **asked)))
+    for over in (False, True):
+        for given in ({}, {"query": query}, {"entity_id_or_name": entity or query}):
+            more = {key: value for key, value in wide.items() if key != "valid_at"}
+            timeline = await memory.recall_timeline(space_id, limit=10_000, include_superseded=over, **given, **more)
+            found.update(texts(timeline))
+    return found
+
+
+def assert_sound(result: RecallResult) -> None:
+    """What is true of every result."""
+    ids = [hit.atom.id for hit in result]
+    assert len(set(ids)) == len(ids)
+    assert len(ids) <= result.total_candidates
+    assert result.latency_ms >= 0
+    for hit in result:
+        assert 0 <= hit.score <= 1
+        assert 0.1 <= hit.decay_weight <= 1
+        assert hit.entity_match_bonus >= 1
+        assert hit.atom not in hit.context
+        assert_explained(hit)
+    if result.mode == "BY_TOPIC":
+        scores = [hit.score for hit in result]
+        assert scores == sorted(scores, reverse=True)
+
+
+def assert_explained(hit: RecallHit) -> None:
+    odds = sum(hit.explain().values())
+    assert math.isclose(hit.score, 1 / (1 + math.exp(-odds)), abs_tol=1e-5)
+
+
+def assert_alike(first: RecallResult, second: RecallResult) -> None:
+    """The same atoms with the same scores, in the same order wherever scores differ."""
+    one, two = ({hit.atom.id: hit for hit in result} for result in (first, second))
+    assert one.keys() == two.keys()
+    assert first.total_candidates == second.total_candidates
+    for id, hit in one.items():
+        other = two[id]
+        assert hit.atom == other.atom
+        assert math.isclose(hit.score, other.score, abs_tol=1e-5), (hit.explain(), other.explain())
+        assert math.isclose(hit.decay_weight, other.decay_weight, abs_tol=1e-5)
+        assert math.isclose(hit.entity_match_bonus, other.entity_match_bonus, abs_tol=1e-5)
+        assert hit.context == other.context
+    for place, (here, there) in enumerate(zip(first, second, strict=True)):
+        close = math.isclose(here.score, there.score, abs_tol=1e-5)
+        assert here.atom.id == there.atom.id or (first.mode == "BY_TOPIC" and close), place
+
+
+async def count_events(rc: Recollect) -> int:
+    return len(await rc.events.read(limit=100_000))
