@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from recollect.memory.embedding import Embedding
 from recollect.memory.recall import dates, rank
-from recollect.memory.view import NEVER, SpaceView, Wanted, name_candidates
+from recollect.memory.view import NEVER, SpaceView, Wanted, name_candidates, written_candidates
 from recollect.memory.views import SpaceViews
 from recollect.stores import Search
 from recollect.types.memory import LEAST_WEIGHT, RecallHit, RecallMode, RecallResult
@@ -142,7 +142,7 @@ class Recall:
             vector=None if vector is None else vector.astype("<f2").tobytes(),
             embedder=self._embedding.name,
             entity_ids=tuple(entity_ids),
-            names=() if text is None else tuple(name_candidates(text)),
+            names=() if text is None else tuple({*name_candidates(text), *written_candidates(text)}),
         )
 
     def _complete(self, asked: Recollection, view: SpaceView) -> None:
@@ -224,22 +224,29 @@ def _best(view: SpaceView, total: Floats, rows: Rows, limit: int) -> Rows:
 
 
 def _hits(view: SpaceView, asked: Recollection, rows: Rows, scored: _Scored, eligible: Bools) -> list[RecallHit]:
-    columns = {name: np.broadcast_to(values, len(view))[rows].tolist() for name, values in scored.parts.items()}
+    names = list(scored.parts)
+    columns = [_column(values, rows) for values in scored.parts.values()]
     hits = []
-    for place, row in enumerate(rows.tolist()):
-        parts = {name: column[place] for name, column in columns.items()}
+    for row, decay, bonus, *values in zip(
+        rows.tolist(), scored.decay[rows].tolist(), scored.bonus[rows].tolist(), *columns, strict=True
+    ):
         around = view.index.group_rows(row, asked.neighbours) if asked.neighbours else ()
         hits.append(
             RecallHit(
                 atom=view.atom(row),
-                score=_share(sum(parts.values())),
-                decay_weight=float(scored.decay[row]),
-                entity_match_bonus=float(scored.bonus[row]),
-                context=tuple(view.atom(other) for other in around if eligible[other]),
-                parts={name: value for name, value in parts.items() if value},
+                score=_share(sum(values)),
+                decay_weight=decay,
+                entity_match_bonus=bonus,
+                context=tuple([view.atom(other) for other in around if eligible[other]]),
+                parts={name: value for name, value in zip(names, values, strict=True) if value},
             )
         )
     return hits
+
+
+def _column(values: Any, rows: Rows) -> list[float]:
+    found: list[float] = values[rows].tolist() if np.ndim(values) else [float(values)] * len(rows)
+    return found
 
 
 def _share(odds: float) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import struct
 from collections.abc import Sequence
@@ -43,12 +44,12 @@ def atom(row: Sequence[Any]) -> Atom:
     return Atom(
         id=row[0],
         memory_space_id=row[1],
-        scope=Scope(row[2], row[3], row[4]),
+        scope=_scope(row[2], row[3], row[4]),
         text=row[5],
-        category=Category(row[6], CategoryKind(row[7])),
+        category=_category(row[6], row[7]),
         importance=row[8],
         confidence=row[9],
-        status=AtomStatus(row[10]),
+        status=_STATUSES[row[10]],
         valid_from=from_micros(row[11]),
         valid_to=_moment(row[12]),
         created_at=from_micros(row[13]),
@@ -95,6 +96,19 @@ def numbers(vector: bytes) -> tuple[float, ...]:
     (1.0, -2.0)
     """
     return struct.unpack(f"<{len(vector) // 2}e", vector)
+
+
+_STATUSES = {status.value: status for status in AtomStatus}
+
+
+@functools.lru_cache(maxsize=1_024)
+def _category(name: str, kind: str) -> Category:
+    return Category(name, CategoryKind(kind))
+
+
+@functools.lru_cache(maxsize=1_024)
+def _scope(tenant_id: str, app_id: str, user_id: str) -> Scope:
+    return Scope(tenant_id, app_id, user_id)
 
 
 def _moment(micros: int | None) -> Any:
