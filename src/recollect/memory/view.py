@@ -21,7 +21,7 @@ Ints = npt.NDArray[np.int64]
 NEVER = 2**62
 KINDS = tuple(CategoryKind)
 HALF_LIVES = np.array([kind.half_life.total_seconds() * 1e6 for kind in KINDS])
-LONGEST_NAME = 5
+LONGEST_NAME = 8
 LONGEST_TEXT = 200
 AROUND_WORDS = "\"'\u201c\u201d\u2018.,;:!?()[]\u2026"
 ROW_BYTES = 900
@@ -62,6 +62,7 @@ class SpaceView:
         self._embedded = Grown(np.bool_)
         self._entities: dict[str, Entity] = {}
         self._by_name: dict[str, list[str]] = {}
+        self._longest_name = 0
         self._about: dict[str, set[int]] = {}
         self._text_bytes = 0
 
@@ -138,7 +139,8 @@ class SpaceView:
         """The entities that a text names."""
         if not self._by_name:
             return []
-        ids = dict.fromkeys(id for name in name_candidates(text) for id in self._by_name.get(name, ()))
+        candidates = name_candidates(text, self._longest_name)
+        ids = dict.fromkeys(id for name in candidates for id in self._by_name.get(name, ()))
         return [self._entities[id] for id in ids]
 
     def _add(self, rows: list[Sequence[Any]]) -> None:
@@ -202,18 +204,37 @@ class SpaceView:
             self._entities[entity.id] = entity
             for name in _names(entity):
                 self._by_name.setdefault(name, []).append(entity.id)
+                self._longest_name = min(max(self._longest_name, len(name.split())), LONGEST_NAME)
 
 
-def name_candidates(text: str) -> Iterator[str]:
-    """Whatever in a text could be a name, folded: up to five words on end.
+def name_candidates(text: str, longest: int = LONGEST_NAME) -> Iterator[str]:
+    """Whatever in a text could be a name of so many words, folded, without what stands around words.
 
-    >>> list(name_candidates("Did José's sister call?"))[4:7]
+    >>> list(name_candidates("Did José's sister call?", 3))[3:6]
     ['jose', 'jose sister', 'jose sister call']
     """
-    words = [word.strip(AROUND_WORDS).removesuffix("'s") for word in folded(text).replace("\u2019", "'").split()]
+    return _on_end(_spoken(text), longest)
+
+
+def written_candidates(text: str) -> Iterator[str]:
+    """The same with the points and commas inside of names, as entities are stored.
+
+    >>> "dr. weber" in written_candidates("Did you call Dr. Weber?")
+    True
+    """
+    for name in _on_end(folded(text).split(), LONGEST_NAME):
+        yield name
+        yield name.strip(AROUND_WORDS)
+
+
+def _on_end(words: list[str], longest: int) -> Iterator[str]:
     for start in range(min(len(words), LONGEST_TEXT)):
-        for end in range(start + 1, min(start + LONGEST_NAME, len(words)) + 1):
+        for end in range(start + 1, min(start + longest, len(words)) + 1):
             yield " ".join(words[start:end])
+
+
+def _spoken(text: str) -> list[str]:
+    return [word.strip(AROUND_WORDS).removesuffix("'s") for word in folded(text).replace("\u2019", "'").split()]
 
 
 def _entry(row: Sequence[Any]) -> Entry:
@@ -225,4 +246,4 @@ def _entry(row: Sequence[Any]) -> Entry:
 
 
 def _names(entity: Entity) -> set[str]:
-    return {folded(name) for name in (entity.canonical_name, *entity.aliases)}
+    return {" ".join(_spoken(name)) for name in (entity.canonical_name, *entity.aliases)}
