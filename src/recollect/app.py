@@ -129,6 +129,10 @@ class Recollect:
         )
         return User(self, scope, Conversations(self._runtime, scope, self._turns, self._summaries))
 
+    async def warm_up(self) -> None:
+        """Load what recall needs, so that the first one in this process is as quick as the next: for servers."""
+        await self._memory.warm_up()
+
     async def reembed(self, on_progress: Callable[[int], Any] | None = None) -> int:
         """Embed every user's memories that have no vector by the present embedder; gives how many there were.
 

@@ -22,12 +22,19 @@ class OpenedMemory:
     def __init__(self, runtime: Runtime, embedder: Embedder | None, limit: int, most: int) -> None:
         self._runtime = runtime
         self.embedding = Embedding(runtime, embedder)
-        self.views = SpaceViews(runtime.store.memories, self.embedding.name, _words(embedder), limit, most)
+        self._words = _words(embedder)
+        self.views = SpaceViews(runtime.store.memories, self.embedding.name, self._words, limit, most)
         self._recall = Recall(self.views, self.embedding)
 
     def of(self, scope: Scope) -> Memory:
         """A user's memory."""
         return Memory(self._runtime, scope, self.embedding, self._recall)
+
+    async def warm_up(self) -> None:
+        """Load the embedder and the tables of words."""
+        await self.embedding.question("yesterday")
+        if self._words is not None:
+            self._words.words(["word"])
 
     async def close(self) -> None:
         """Forget what is held, and let go of the embedder."""
