@@ -101,7 +101,7 @@ class Recall:
         search = partial(self._search, asked, query or name, vector, entity_ids or [], start, end)
         async with self._views.use(asked.scope, asked.space_id, search) as view:
             self._complete(asked, view)
-            eligible = view.eligible(asked.wanted) & view.overlapping(start, end)
+            eligible = view.eligible(asked.wanted) & view.overlapping(start, end, asked.wanted.known_at)
             part = "in this time"
             if entity_ids is not None:
                 matching, part = _concerning(view, entity_ids, name)

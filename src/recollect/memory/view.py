@@ -120,11 +120,11 @@ class SpaceView:
             kept &= self.importance.view >= wanted.least_importance
         return kept
 
-    def overlapping(self, start: int, end: int) -> Bools:
-        """Which rows hold at some moment between these two, both included."""
-        ends = self._over_at.view.copy()
+    def overlapping(self, start: int, end: int, known_at: int = NEVER) -> Bools:
+        """Which rows hold at some moment between these two, both included, as far as was known then."""
+        ends = np.where(self._known_over.view <= known_at, self._over_at.view, NEVER)
         for row, closings in self._more_closings.items():
-            ends[row] = min(ends[row], *(over for _, over in closings))
+            ends[row] = min([ends[row], *(over for known_over, over in closings if known_over <= known_at)])
         held: Bools = (self.valid_from.view <= end) & ((ends > start) | (self.valid_from.view >= start))
         return held
 

@@ -7,12 +7,14 @@ WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND spa
     AND words @@ to_tsquery('english'::regconfig, :words)
     AND status = ANY(CAST(:statuses AS TEXT[])) AND created_at <= :known_at AND valid_from <= :begun_at
     AND importance >= :importance AND (CAST(:categories AS TEXT[]) IS NULL OR category = ANY(:categories))
-    AND valid_from <= :until AND (valid_to IS NULL OR valid_to > :since OR valid_from >= :since)
+    AND valid_from <= :until
     AND NOT EXISTS (
         SELECT 1
         FROM atom_closings
         WHERE atom_closings.space_id = atoms.space_id AND atom_closings.seq = atoms.seq
-            AND atom_closings.known_at <= :known_at AND atom_closings.valid_to <= :over_at)
+            AND atom_closings.known_at <= :known_at
+            AND (atom_closings.valid_to <= :over_at
+                OR (atom_closings.valid_to <= :since AND atoms.valid_from < :since)))
 ORDER BY ts_rank_cd(words, to_tsquery('english'::regconfig, :words)) DESC, seq DESC
 LIMIT CAST(:limit AS BIGINT);
 
@@ -28,12 +30,14 @@ INNER JOIN (
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
     AND status = ANY(CAST(:statuses AS TEXT[])) AND created_at <= :known_at AND valid_from <= :begun_at
     AND importance >= :importance AND (CAST(:categories AS TEXT[]) IS NULL OR category = ANY(:categories))
-    AND valid_from <= :until AND (valid_to IS NULL OR valid_to > :since OR valid_from >= :since)
+    AND valid_from <= :until
     AND NOT EXISTS (
         SELECT 1
         FROM atom_closings
         WHERE atom_closings.space_id = atoms.space_id AND atom_closings.seq = atoms.seq
-            AND atom_closings.known_at <= :known_at AND atom_closings.valid_to <= :over_at)
+            AND atom_closings.known_at <= :known_at
+            AND (atom_closings.valid_to <= :over_at
+                OR (atom_closings.valid_to <= :since AND atoms.valid_from < :since)))
 ORDER BY meaning <=> CAST(CAST(:numbers AS REAL[]) AS VECTOR), seq DESC
 LIMIT CAST(:limit AS BIGINT);
 
@@ -48,12 +52,14 @@ WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND spa
             AND entity_id = ANY(CAST(:entity_ids AS TEXT[])))
     AND status = ANY(CAST(:statuses AS TEXT[])) AND created_at <= :known_at AND valid_from <= :begun_at
     AND importance >= :importance AND (CAST(:categories AS TEXT[]) IS NULL OR category = ANY(:categories))
-    AND valid_from <= :until AND (valid_to IS NULL OR valid_to > :since OR valid_from >= :since)
+    AND valid_from <= :until
     AND NOT EXISTS (
         SELECT 1
         FROM atom_closings
         WHERE atom_closings.space_id = atoms.space_id AND atom_closings.seq = atoms.seq
-            AND atom_closings.known_at <= :known_at AND atom_closings.valid_to <= :over_at)
+            AND atom_closings.known_at <= :known_at
+            AND (atom_closings.valid_to <= :over_at
+                OR (atom_closings.valid_to <= :since AND atoms.valid_from < :since)))
 ORDER BY valid_from DESC, seq DESC
 LIMIT CAST(:limit AS BIGINT);
 
@@ -63,12 +69,14 @@ FROM atoms
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
     AND status = ANY(CAST(:statuses AS TEXT[])) AND created_at <= :known_at AND valid_from <= :begun_at
     AND importance >= :importance AND (CAST(:categories AS TEXT[]) IS NULL OR category = ANY(:categories))
-    AND valid_from <= :until AND (valid_to IS NULL OR valid_to > :since OR valid_from >= :since)
+    AND valid_from <= :until
     AND NOT EXISTS (
         SELECT 1
         FROM atom_closings
         WHERE atom_closings.space_id = atoms.space_id AND atom_closings.seq = atoms.seq
-            AND atom_closings.known_at <= :known_at AND atom_closings.valid_to <= :over_at)
+            AND atom_closings.known_at <= :known_at
+            AND (atom_closings.valid_to <= :over_at
+                OR (atom_closings.valid_to <= :since AND atoms.valid_from < :since)))
 ORDER BY valid_from DESC, seq DESC
 LIMIT CAST(:limit AS BIGINT);
 

@@ -1,0 +1,226 @@
+"""Recall on every store: three modes, one shape, and every option."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from recollect import Recollect
+from recollect.errors import InvalidArgumentError, NotFoundError
+from recollect.types.memory import RecallMode
+from tests.integration.memory.helping import DAY, NOON, Clock, assert_sound, texts
+
+TRIP = {"name": "trip", "kind": "EPISODE"}
+FACT = {"name": "fact", "kind": "FACT"}
+
+
+async def test_every_recall_gives_one_shape_with_or_without_an_embedder(url: str) -> None:
+    for embedder in ("static", None):
+        async with Recollect(url, embedder=embedder) as rc:
+            memory = rc.user(f"maya {embedder}").memory
+            space = await memory.create_space()
+            ann = await memory.create_entity(space.id, "PERSON", "Ann")
+            for text in ("Ann adopted a puppy.", "The bank closes at noon.", "Ann plays the cello in an orchestra."):
+                await memory.add_atom(space.id, text, entity_ids=[ann.id] if "Ann" in text else [])
+            for most_wanted in (0, 1, 2, 3, 10**12):
+                topic = await memory.recall_by_topic(space.id, "Which instrument does Ann play?", most_wanted)
+                entity = await memory.recall_by_entity(space.id, "Ann", most_wanted)
+                time = await memory.recall_timeline(space.id, query="puppy", limit=most_wanted)
+                assert (topic.mode, entity.mode, time.mode) == tuple(RecallMode)
+                assert (topic.total_candidates, entity.total_candidates, time.total_candidates) == (3, 2, 3)
+                for result, most in ((topic, 3), (entity, 2), (time, 3)):
+                    assert_sound(result)
+                    assert len(result) == min(most_wanted, most)
+                    assert result.atoms == [hit.atom for hit in result]
+            assert topic.hits[0].atom.text.startswith("Ann plays the cello")
+            assert topic.hits[0].entity_match_bonus > topic.hits[-1].entity_match_bonus == 1
+            empty = await memory.create_space("empty")
+            for result in (
+                await memory.recall_by_topic(empty.id, "Anything?"),
+                await memory.recall_by_entity(empty.id, "Ann"),
+                await memory.recall_timeline(empty.id),
+                await memory.recall_timeline(empty.id, "Ann", "Anything?"),
+            ):
+                assert (result.hits, result.total_candidates) == ((), 0)
+
+
+async def test_what_says_the_same_is_ordered_by_age_importance_and_entities(rc: Recollect) -> None:
+    rc.clock = Clock(NOON)
+    memory = rc.user("maya").memory
+    space = await memory.create_space()
+    cat = await memory.create_entity(space.id, "OBJECT", "Mitzi")
+    say = "The cat sleeps on the sofa."
+    old = await memory.add_atom(space.id, say, valid_from=NOON - 300 * DAY)
+    new = await memory.add_atom(space.id, say, valid_from=NOON - DAY)
+    older = await memory.add_atom(space.id, say, valid_from=NOON - 700 * DAY)
+    result = await memory.recall_by_topic(space.id, "Where does the cat sleep?", now=NOON)
+    assert result.atoms == [new, old, older]
+    assert [hit.decay_weight for hit in result] == sorted((hit.decay_weight for hit in result), reverse=True)
+    vital = await memory.add_atom(space.id, say, importance=5, valid_from=NOON - 700 * DAY)
+    assert (await memory.recall_by_topic(space.id, "cat sleeps")).atoms[0] == vital
+    linked = await memory.add_atom(space.id, say, importance=3, valid_from=NOON - 700 * DAY, entity_ids=[cat.id])
+    result = await memory.recall_by_topic(space.id, "Where does Mitzi sleep?")
+    assert result.atoms[:2] == [linked, vital]
+    assert result.hits[0].entity_match_bonus > 1
+    assert all(hit.entity_match_bonus == 1 for hit in result.hits[1:])
+    assert_sound(result)
+
+
+async def test_options_leave_out_what_they_say(rc: Recollect) -> None:
+    clock = Clock()
+    rc.clock = clock
+    memory = rc.user("maya").memory
+    space = await memory.create_space()
+    ann = await memory.create_entity(space.id, "PERSON", "Ann")
+    made = {}
+    for n, (text, category) in enumerate(
+        [("Ann sailed to Malta.", TRIP), ("Ann sailed to Crete.", TRIP), ("Ann sails a red boat.", FACT)], 1
+    ):
+        clock.pass_by(DAY)
+        made[n] = await memory.add_atom(
+            space.id, text, category, importance=2 * n - 1, valid_from=NOON + n * DAY, entity_ids=[ann.id]
+        )
+    ended = await memory.add_atom(
+        space.id, "Ann rents a harbour berth.", FACT, valid_from=NOON, valid_to=NOON + 3 * DAY, entity_ids=[ann.id]
+    )
+    later = clock.pass_by(DAY)
+
+    async def both(**given: Any) -> set[int]:
+        topic = await memory.recall_by_topic(space.id, "Ann sailing", 100, **given)
+        entity = await memory.recall_by_entity(space.id, "Ann", 100, **given)
+        assert set(texts(topic)) == set(texts(entity))
+        for result in (topic, entity):
+            assert result.total_candidates == len(result)
+            assert_sound(result)
+        return {key for key, atom in {**made, 0: ended}.items() if atom in topic.atoms}
+
+    assert await both() == {1, 2, 3}
+    assert await both(now=NOON + 2 * DAY) == {0, 1, 2, 3}
+    assert await both(valid_at=NOON + 2 * DAY) == {0, 1, 2}
+    assert await both(valid_at=NOON + 3 * DAY) == {1, 2, 3}
+    assert await both(valid_at=NOON - DAY) == set()
+    assert await both(known_at=NOON + DAY) == {1}
+    assert await both(known_at=NOON) == set()
+    assert await both(valid_at="2026-03-05T00:00:00Z", known_at=later) == {1, 2, 3}
+    assert await both(category_names=["trip"]) == {1, 2}
+    assert await both(category_names=["trip", "fact", "other"]) == {1, 2, 3}
+    assert await both(category_names=["other"]) == set()
+    assert await both(category_names=[]) == set()
+    for least, expected in ((1, 3), (3, 2), (4, 1), (5, 1)):
+        assert len(await memory.recall_by_topic(space.id, "Ann", min_importance=least)) == expected
+    scores = [hit.score for hit in await memory.recall_by_topic(space.id, "Malta")]
+    cut = await memory.recall_by_topic(space.id, "Malta", min_score=scores[0])
+    assert texts(cut) == ["Ann sailed to Malta."]
+    assert cut.total_candidates == 3
+    assert len(await memory.recall_by_topic(space.id, "Malta", min_score=1)) == 0
+
+    wrong: list[tuple[dict[str, Any], str]] = [
+        *(({"limit": value}, "limit") for value in (-1, 1.5, None, True, "3")),
+        *(({"category_names": value}, "category_names") for value in ("trip", [5], [""], 5)),
+        *(({"min_importance": value}, "importance") for value in (0, 6, True, 2.5)),
+        *(({"min_score": value}, "min_score") for value in (-0.1, 1.1, float("nan"), None)),
+        *(({"neighbours": value}, "neighbours") for value in (-1, None, "2")),
+        *(({name: datetime(2026, 1, 1)}, f"{name}.*timezone") for name in ("valid_at", "known_at", "now")),
+        *(({"query": value}, "query") for value in ("", "  ", None, 5, b"x")),
+    ]
+    for given, names in wrong:
+        with pytest.raises(InvalidArgumentError, match=names):
+            await memory.recall_by_topic(space.id, **{"query": "Ann", **given})
+    for value in ("", " ", None, 5, "x" * 501, "\x00", "\ud800"):
+        with pytest.raises(InvalidArgumentError, match="entity_id_or_name"):
+            await memory.recall_by_entity(space.id, value)  # type: ignore[arg-type]
+    with pytest.raises(NotFoundError, match="ent_nobody"):
+        await memory.recall_by_entity(space.id, "ent_nobody")
+    for odd in ("\ud800 Malta", "Mal\x00ta", "?", "' | & ! ( ) :*", "the of and", "x" * 60_000):
+        assert len(await memory.recall_by_topic(space.id, odd)) == 3
+
+
+async def test_a_hit_brings_only_turns_around_it_that_may_be_recalled(rc: Recollect) -> None:
+    clock = Clock()
+    rc.clock = clock
+    maya = rc.user("maya")
+    memory = maya.memory
+    space = await memory.create_space()
+    talks = [await maya.conversations.create("chat") for _ in range(2)]
+    for n in range(8):  # two conversations at a time, remembered in turns
+        for talk, thing in zip(talks, ("kite", "lamp"), strict=True):
+            clock.pass_by()
+            await maya.conversations.append_user_message(talk.id, f"{thing} number{n}")
+            await memory.remember_conversation(space.id, talk.id)
+    fact = await memory.add_atom(space.id, "Has a kite.", source_conversation_id=talks[0].id)
+    await memory.add_atom(space.id, "Has a lamp.")
+    turns = {atom.text: atom for atom in await memory.list_atoms(space.id, "turn")}
+    await memory.delete_atom(turns["User: kite number3"].id)
+    await memory.archive_atom(turns["User: kite number5"].id)
+
+    async def around(text: str, neighbours: int, **more: Any) -> list[str]:
+        result = await memory.recall_by_topic(space.id, text, 100, neighbours=neighbours, **more)
+        assert_sound(result)
+        [hit] = [hit for hit in result if hit.atom.text == f"User: {text}"]
+        return [atom.text.removeprefix("User: kite number") for atom in hit.context]
+
+    assert await around("kite number4", 0) == []
+    assert await around("kite number4", 2) == ["2", "6"]
+    assert await around("kite number4", 2, include_archived=True) == ["2", "5", "6"]
+    assert await around("kite number0", 3) == ["1", "2"]
+    assert await around("kite number7", 10**12) == ["0", "1", "2", "4", "6"]
+    result = await memory.recall_by_topic(space.id, "kite", 100, neighbours=3)
+    for hit in result:
+        assert all(atom.source_conversation_id == hit.atom.source_conversation_id for atom in hit.context)
+        assert all(atom.status == "ACTIVE" for atom in hit.context)
+    [about] = [hit for hit in result if hit.atom.id == fact.id]
+    assert about.context == ()
+    then = turns["User: kite number4"].valid_from
+    result = await memory.recall_by_topic(space.id, "kite", 100, neighbours=9, valid_at=then)
+    assert all(atom.valid_from <= then for hit in result for atom in hit.context)
+
+
+async def test_a_timeline_tells_how_things_changed_as_was_known_then(rc: Recollect) -> None:
+    clock = Clock()
+    rc.clock = clock
+    memory = rc.user("maya").memory
+    space = await memory.create_space()
+    ann = await memory.create_entity(space.id, "PERSON", "Ann")
+    rome = await memory.add_atom(space.id, "Lives in Rome.", valid_from=NOON, entity_ids=[ann.id])
+    known_rome = clock.pass_by(DAY)
+    oslo = await memory.supersede_atom(rome.id, "Lives in Oslo.", valid_from=NOON + 10 * DAY)
+    known_oslo = clock.pass_by(DAY)
+    bern = await memory.supersede_atom(oslo.id, "Lives in Bern.", valid_from=NOON + 20 * DAY)
+    await memory.add_atom(space.id, "Ann has a kayak.", valid_from=NOON + 12 * DAY, valid_to=NOON + 14 * DAY)
+    clock.pass_by(40 * DAY)
+
+    async def line(*given: Any, **more: Any) -> list[str]:
+        result = await memory.recall_timeline(space.id, *given, **more)
+        assert_sound(result)
+        moments = [atom.valid_from for atom in result.atoms]
+        assert moments == sorted(moments)
+        return [text.rstrip(".").rpartition(" ")[2] for text in texts(result)]
+
+    assert await line() == ["Rome", "Oslo", "kayak", "Bern"]
+    assert await line("Ann") == ["Rome", "Oslo", "Bern"]
+    assert await line(ann.id, include_superseded=False) == ["Bern"]
+    assert await line(include_superseded=False) == ["Bern"]
+    assert await line(from_=NOON + 10 * DAY) == ["Oslo", "kayak", "Bern"]
+    assert await line(to=NOON + 10 * DAY) == ["Rome", "Oslo"]
+    assert await line(from_=NOON + 13 * DAY, to=NOON + 13 * DAY) == ["Oslo", "kayak"]
+    assert await line(from_=NOON + 15 * DAY, to=NOON + 16 * DAY) == ["Oslo"]
+    assert await line(to=NOON - DAY) == []
+    assert await line(limit=2) == ["kayak", "Bern"]
+    assert await line(limit=1, query="Oslo") == ["Oslo"]
+    assert await line("Ann", "kayak", limit=10) == ["Rome", "Oslo", "Bern"]
+    assert await line("nobody") == []
+    assert await line("kayak") == ["kayak"]
+    # Before it was superseded, Rome was not known to end.
+    assert await line(from_=NOON + 30 * DAY, known_at=NOON) == ["Rome"]
+    assert await line(from_=NOON + 30 * DAY, known_at=known_rome) == ["Oslo"]
+    assert await line(from_=NOON + 30 * DAY, known_at=known_oslo) == ["Bern"]
+    assert await line(known_at=NOON - DAY) == []
+    assert bern.supersedes == oslo.id
+    with pytest.raises(InvalidArgumentError, match=r"from_.*is after to"):
+        await memory.recall_timeline(space.id, from_=NOON, to=NOON - DAY)
+    wrong: list[dict[str, Any]] = [{"query": ""}, {"entity_id_or_name": ""}, {"from_": "x"}, {"to": 5}, {"limit": -1}]
+    for given in wrong:
+        with pytest.raises(InvalidArgumentError):
+            await memory.recall_timeline(space.id, **given)
