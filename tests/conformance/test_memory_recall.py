@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from datetime import datetime
 from typing import Any
 
@@ -224,3 +225,24 @@ async def test_a_timeline_tells_how_things_changed_as_was_known_then(rc: Recolle
     for given in wrong:
         with pytest.raises(InvalidArgumentError):
             await memory.recall_timeline(space.id, **given)
+
+
+async def test_scores_fall_from_hit_to_hit_however_close_they_are() -> None:
+    words = ["tea", "boat", "heron", "sofa", "cat", "sings", "Malta", "lamp", "kite", "bees", "figs", "rye"]
+    rng = random.Random(4)
+    async with Recollect(":memory:", clock=Clock()) as rc:
+        memory = rc.user("maya").memory
+        space = await memory.create_space()
+        await memory.add_atoms(
+            space.id,
+            [
+                {
+                    "text": " ".join(rng.choices(words, k=rng.randint(1, 6))),
+                    "importance": rng.randint(1, 5),
+                    "valid_from": NOON - rng.choice([0, 0.001, 1, 5, 300]) * DAY,
+                }
+                for _ in range(3000)
+            ],
+        )
+        for word in words[:6]:
+            assert_sound(await memory.recall_by_topic(space.id, f"{word} boat", limit=5000))
