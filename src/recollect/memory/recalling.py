@@ -227,14 +227,16 @@ def _hits(view: SpaceView, asked: Recollection, rows: Rows, scored: _Scored, eli
     names = list(scored.parts)
     columns = [_column(values, rows) for values in scored.parts.values()]
     hits = []
-    for row, decay, bonus, *values in zip(
-        rows.tolist(), scored.decay[rows].tolist(), scored.bonus[rows].tolist(), *columns, strict=True
+    # The score is what hits were ordered by: adding up the parts anew would round anew.
+    totals = scored.total[rows].tolist()
+    for row, total, decay, bonus, *values in zip(
+        rows.tolist(), totals, scored.decay[rows].tolist(), scored.bonus[rows].tolist(), *columns, strict=True
     ):
         around = view.index.group_rows(row, asked.neighbours) if asked.neighbours else ()
         hits.append(
             RecallHit(
                 atom=view.atom(row),
-                score=_share(sum(values)),
+                score=_share(total),
                 decay_weight=decay,
                 entity_match_bonus=bonus,
                 context=tuple([view.atom(other) for other in around if eligible[other]]),
