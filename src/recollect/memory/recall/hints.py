@@ -9,9 +9,15 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from recollect.memory.recall.words import PLACE
+
 QUESTION = 4
 NAMED = 8
-PLACE = 16
+ANSWER = 32
+OPENING = 64
+ADDRESS = 128
+"""Signs of a text, beside those of its words: it asks, it names something, it follows a question, it opens a session, it
+speaks to somebody."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +35,9 @@ class Asks:
 class Language:
     """How one language asks.
 
-    `when` to `who` find the question, `both` says that it is about all of the people it names, `place` finds a text that
-    tells of a place, and `framing` are words which make the question but are not what it is about.
+    `when` to `who` find the question, `both` says that it is about all of the people it names, `places` are words
+    that stand before the name of a place, with an `articles` word between them or not, and `address` finds a text that speaks
+    to somebody.
     """
 
     when: re.Pattern[str]
@@ -38,8 +45,9 @@ class Language:
     count: re.Pattern[str]
     who: re.Pattern[str]
     both: re.Pattern[str]
-    place: re.Pattern[str]
-    framing: frozenset[str]
+    places: frozenset[str]
+    articles: frozenset[str]
+    address: re.Pattern[str]
 
 
 ENGLISH = Language(
@@ -53,16 +61,13 @@ ENGLISH = Language(
         r"\b(?:who|whom|whose|which|names?|named|called|titles?|(?:what|which) (?:book|movie|song|band|game)s?)\b", re.I
     ),
     both=re.compile(r"\b(?:and|both|together|common|share[ds]?|each other)\b|&", re.I),
-    place=re.compile(
-        r"\b(?:in|at|to|from|near|around|visit(?:ed|ing)?) (?:the |a |my |our )?[A-Z]|\b(?:home|park|beach|city|country|town|studio|gym|cafe|restaurant|lake|mountains?|street|museum|school|church)\b"
-    ),
-    framing=frozenset(
-        ["kind", "type", "sort", "mention", "recent", "like", "would", "likely", "consider", "happen", "way", "thing", "name", "many", "long"]
-    ),
+    places=frozenset(("in", "at", "to", "from", "near", "around", "visit", "visited", "visiting", "of")),
+    articles=frozenset(("the", "a", "my", "our")),
+    address=re.compile(r"\b[Yy]ou"),
 )
 LANGUAGES = {"en": ENGLISH}
 
-_NAMED = re.compile(r"(?<=[a-z,;:'\"] )[\"']?[A-Z][a-z]|\"[A-Z]")
+_CAPITAL = re.compile(r" [\"'\u201c]?[A-Z\u00c0-\u00de][a-z\u00df-\u00ff]")
 _ENGLISH = re.compile(
     r"\b(?:what|when|where|who|whom|whose|which|why|how|did|does|do|is|are|was|were|has|have|had|can|could|would|the|of)\b",
     re.I,
@@ -93,12 +98,20 @@ def read_question(question: str) -> Asks:
 
 
 def text_signs(text: str) -> int:
-    """What a text is a sign of: that it asks, that it names something, that it tells of a place."""
-    signs = 0
-    if "?" in text[-40:]:
-        signs |= QUESTION
-    if _NAMED.search(text):
+    """What a text is a sign of: that it asks, that it names something or a place, that it speaks to somebody."""
+    signs = QUESTION if "?" in text[-40:] else 0
+    for capital in _CAPITAL.finditer(text):
+        at = capital.start()
+        if text[at - 1 : at] in _SENTENCE_ENDS:
+            continue
         signs |= NAMED
-    if ENGLISH.place.search(text):
-        signs |= PLACE
+        before = text[max(0, at - 24) : at].rsplit(" ", 2)
+        word = before[-2] if before[-1] in ENGLISH.articles and len(before) > 1 else before[-1]
+        if word in ENGLISH.places:
+            return signs | PLACE | (ADDRESS if ENGLISH.address.search(text) else 0)
+    if ENGLISH.address.search(text):
+        signs |= ADDRESS
     return signs
+
+
+_SENTENCE_ENDS = (".", "!", "?", "", "\u2026", "*", ")", "-", "\u2014", ":", " ")

@@ -1,7 +1,7 @@
 """The index of one memory space: its texts as arrays, grown as the space grows.
 
-Adding a text costs its own words. What depends on all texts (where each stands among its neighbours, the postings) is
-brought up to date by the next query, by array operations only.
+Adding a text costs its own words. What depends on all texts is brought up to date by the next query, by a few operations
+on whole arrays.
 """
 
 from __future__ import annotations
@@ -12,90 +12,67 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from recollect.memory.recall import hints
+from recollect.memory.recall import dates, hints
 from recollect.memory.recall.entry import Entry, split_speaker
-from recollect.memory.recall.words import Word, all_words, name_words, words
+from recollect.memory.recall.grown import Bools, Floats, Grown, Ints
+from recollect.memory.recall.layout import Layout, lay_out
+from recollect.memory.recall.postings import Postings
+from recollect.memory.recall.words import TIME, all_words, name_words, words
 
-REACH = 4
-# A conversation that rests this long goes on as another session: what was said yesterday is no neighbour.
+__all__ = ["Bools", "Floats", "Grown", "Ints", "SpaceIndex", "WordVectors"]
+
 SESSION_GAP = 6 * 3_600_000_000
-SHORT = 64
+"""A conversation that rests so long goes on as another session: what was said yesterday is no neighbour."""
 
-Floats = npt.NDArray[np.float32]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
+SHORT = 64
+"""How many dimensions of word vectors are compared. The static embedder's first ones say nearly all there is to say."""
+
+LONGEST_SPAN = 40 * 86_400_000_000
+"""Longer stretches of time that a text speaks of do not date it."""
 
 
 class WordVectors(Protocol):
     """Vectors of single words: mean-centred, of unit length, a zero row for a word that is not known."""
 
-    def words(self, words: Sequence[str]) -> npt.NDArray[np.float32]: ...
-
-
-class Grown:
-    """An array that grows at its end, at a constant cost a row."""
-
-    __slots__ = ("_data", "size")
-
-    def __init__(self, dtype: npt.DTypeLike, width: int | None = None) -> None:
-        self._data: npt.NDArray[Any] = np.zeros((16,) if width is None else (16, width), dtype)
-        self.size = 0
-
-    def extend(self, values: Sequence[Any] | npt.NDArray[Any]) -> None:
-        wanted = self.size + len(values)
-        if wanted > len(self._data):
-            grown = np.zeros((max(wanted, 2 * len(self._data)), *self._data.shape[1:]), self._data.dtype)
-            grown[: self.size] = self._data[: self.size]
-            self._data = grown
-        if len(values):
-            self._data[self.size : wanted] = values
-        self.size = wanted
-
-    @property
-    def view(self) -> npt.NDArray[Any]:
-        return self._data[: self.size]
-
-    @property
-    def nbytes(self) -> int:
-        return int(self._data.nbytes)
+    def words(self, words: Sequence[str]) -> npt.NDArray[np.float32]:
+        """One row for each word."""
 
 
 class SpaceIndex:
     """The texts of one space, ready to be ranked. Rows are numbered from 0 in the order of adding."""
 
     def __init__(self, words: WordVectors | None = None) -> None:
-        self._words = words
         self.texts: list[str] = []
         self.moments = Grown(np.int64)
-        self.signs = Grown(np.int32)
-        self.speakers = Grown(np.int32)
-        self.sessions = Grown(np.int64)
-        self.sizes = Grown(np.float32)
+        self.signs = Grown(np.uint8)
+        self.speakers = Grown(np.int64)
         self.lengths = Grown(np.float32)
-        self.first = Grown(np.bool_)
+        self.before = Grown(np.int64)
         self.vectors: Grown | None = None
-        self.has_vector = Grown(np.bool_)
-        self.speaker_ids: dict[tuple[str, ...], int] = {}
+        self.embedded = Grown(np.bool_)
         self.speaker_names: list[str] = []
+        self.speakers_by_word: dict[str, list[int]] = {}
         self.entity_rows: dict[tuple[str, ...], list[int]] = {}
         self.entity_names: dict[tuple[str, ...], str] = {}
-        self.vocabulary: dict[str, int] = {}
-        self._forms: list[str] = []
+        self.postings = Postings()
+        self._words = words
+        self._word_vectors: Floats = np.zeros((SHORT, 0), np.float32)
+        self._words_known = 0
+        self._speaker_ids: dict[tuple[str, ...], int] = {}
+        self._spellings: dict[str, int] = {}
+        self._sessions = Grown(np.int64)
+        self._session_count = 0
+        self._last: dict[str, int] = {}
         self._groups: dict[str, list[int]] = {}
         self._group_of: list[str | None] = []
         self._place_in_group: list[int] = []
-        self._open: dict[str, tuple[int, int]] = {}
-        self._session_count = 0
-        self._pending_terms: list[int] = []
-        self._pending_rows: list[int] = []
-        self._pending_counts: list[int] = []
+        self._sizes = Grown(np.float32)
+        self._dated = 0
+        self._date_rows = Grown(np.int64)
+        self._date_starts = Grown(np.int64)
+        self._date_ends = Grown(np.int64)
         self._text_bytes = 0
-        self._fresh = False
-        self.word_vectors: Grown | None = None
-        self.short_vectors: npt.NDArray[np.float32] = np.zeros((SHORT, 0), np.float32)
-        self.postings: npt.NDArray[np.int32] = np.zeros(0, np.int32)
-        self.counts: npt.NDArray[np.float32] = np.zeros(0, np.float32)
-        self.starts: Ints = np.zeros(1, np.int64)
+        self._layout: Layout | None = None
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -106,74 +83,66 @@ class SpaceIndex:
             return
         signs: list[int] = []
         speakers: list[int] = []
-        sessions: list[int] = []
         sizes: list[int] = []
         lengths: list[int] = []
-        first: list[bool] = []
-        row = len(self.texts)
-        for entry in entries:
+        first = len(self.texts)
+        for row, entry in enumerate(entries, first):
             speaker, said = split_speaker(entry.text)
             found = words(said)
             sign = hints.text_signs(said)
-            for word in found:
-                sign |= word.signs
+            for _, _, sign_of_word in found:
+                sign |= sign_of_word
             signs.append(sign)
             sizes.append(len(found))
             lengths.append(said.count(" ") + 1)
-            self._add_words(row, found or all_words(said))
-            speakers.append(-1 if speaker is None else self._speaker_id(speaker))
-            session, is_first = self._session(row, entry)
-            sessions.append(session)
-            first.append(is_first)
+            self.postings.add(row, found or all_words(said))
+            speakers.append(-1 if speaker is None else self._speaker_of(speaker))
             for name in entry.names:
-                key = name_words(name)
-                if key:
-                    self.entity_rows.setdefault(key, []).append(row)
-                    self.entity_names.setdefault(key, name)
+                self._link(row, name)
             self.texts.append(entry.text)
             self._text_bytes += len(entry.text) + 60
-            row += 1
         self.moments.extend([entry.moment for entry in entries])
         self.signs.extend(signs)
         self.speakers.extend(speakers)
-        self.sessions.extend(sessions)
-        self.sizes.extend(sizes)
-        self.lengths.extend(lengths)
-        self.first.extend(first)
-        self.has_vector.extend(np.zeros(len(entries), np.bool_))
+        self._sizes.extend(sizes)
+        self.lengths.extend(np.log1p(np.array(lengths, np.float32)))
+        self.embedded.extend(np.zeros(len(entries), np.bool_))
         if self.vectors is not None:
             self.vectors.extend(np.zeros((len(entries), self.vectors.view.shape[1]), np.float32))
-        self._fresh = False
+        self._follow(first, entries)
+        self._layout = None
 
     def set_vectors(self, rows: npt.NDArray[Any], vectors: npt.NDArray[np.float32]) -> None:
-        """Give rows the unit vectors of their texts; a row without one is neutral where meaning is compared."""
+        """Give rows the unit vectors of their texts; a row without one is neutral where meaning is compared.
+
+        Vectors of another length take the place of all before them: they are another embedder's.
+        """
         if not len(rows):
             return
         if self.vectors is None or self.vectors.view.shape[1] != vectors.shape[1]:
             self.vectors = Grown(np.float32, vectors.shape[1])
             self.vectors.extend(np.zeros((len(self), vectors.shape[1]), np.float32))
-            self.has_vector.view[:] = False
+            self.embedded.view[:] = False
         self.vectors.view[rows] = vectors
-        self.has_vector.view[rows] = np.any(vectors != 0, axis=1)
-        self._fresh = False
+        self.embedded.view[rows] = vectors.any(axis=1)
 
     @property
     def nbytes(self) -> int:
-        """About how much memory it holds."""
-        grown = [
-            self.moments,
-            self.signs,
-            self.speakers,
-            self.sessions,
-            self.sizes,
-            self.lengths,
-            self.first,
-            self.has_vector,
-        ]
-        arrays = sum(array.nbytes for array in grown)
-        arrays += sum(array.nbytes for array in (self.vectors, self.word_vectors) if array is not None)
-        arrays += self.short_vectors.nbytes + self.postings.nbytes + self.counts.nbytes + self.starts.nbytes
-        return arrays + self._text_bytes + 150 * len(self.vocabulary) + 120 * len(self) + 24 * len(self._pending_rows)
+        """About how much memory it holds, texts included."""
+        grown = (self.moments, self.signs, self.speakers, self.lengths, self.before, self.embedded, self._sessions)
+        grown += (self._sizes, self._date_rows, self._date_starts, self._date_ends)
+        arrays = sum(array.nbytes for array in grown) + self._word_vectors.nbytes + self.postings.nbytes
+        arrays += 0 if self.vectors is None else self.vectors.nbytes
+        arrays += 0 if self._layout is None else self._layout.nbytes
+        return arrays + self._text_bytes + 32 * len(self) + 100 * len(self._groups)
+
+    @property
+    def layout(self) -> Layout:
+        """Where the rows stand, as of now."""
+        if self._layout is None:
+            self.postings.settle()
+            self._layout = lay_out(self._sessions.view, self._sizes.view)
+        return self._layout
 
     def group_rows(self, row: int, around: int) -> list[int]:
         """The rows up to `around` places before and after a row in its group, in order, without itself."""
@@ -185,139 +154,111 @@ class SpaceIndex:
         return rows[max(0, place - around) : place] + rows[place + 1 : place + 1 + around]
 
     def mentions(self, name: str) -> Bools:
-        """Which rows were said by somebody, are linked to it, or have all words of its name in their text."""
-        key = name_words(name)
+        """Which rows were said by that name, are linked to it, or have all words of it in their text."""
         found = np.zeros(len(self), np.bool_)
-        if not key:
+        key = set(name_words(name))
+        if not key or not len(self):
             return found
-        self.refresh()
-        for speaker, number in self.speaker_ids.items():
-            if set(key) <= set(speaker):
+        for speaker, number in self._speaker_ids.items():
+            if key.issubset(speaker):
                 found |= self.speakers.view == number
         for entity, rows in self.entity_rows.items():
-            if set(key) <= set(entity):
+            if key.issubset(entity):
                 found[rows] = True
-        terms = words(name) or all_words(name)
+        _ = self.layout
         everywhere = np.ones(len(self), np.bool_)
-        for word in terms:
+        for word in words(name) or all_words(name):
             here = np.zeros(len(self), np.bool_)
-            term = self.vocabulary.get(word.term)
-            if term is not None:
-                here[self.postings[self.starts[term] : self.starts[term + 1]]] = True
+            here[self.postings.of(word.term)] = True
             everywhere &= here
-        return found | everywhere if terms else found
+        return found | everywhere
 
-    def refresh(self) -> None:
-        """Bring up to date what depends on all rows."""
-        if self._fresh:
-            return
-        self._refresh_postings()
-        self._refresh_places()
-        self._refresh_word_vectors()
-        self._refresh_meaning()
-        self._fresh = True
+    def alike(self, forms: Sequence[str]) -> Floats | None:
+        """How alike some words are to every word of the space; None without word vectors."""
+        if self._words is None:
+            return None
+        known, size = self._words_known, len(self.postings.forms)
+        if known < size:
+            if size > self._word_vectors.shape[1]:
+                grown = np.zeros((SHORT, max(256, size, 2 * known)), np.float32)
+                grown[:, :known] = self._word_vectors[:, :known]
+                self._word_vectors = grown
+            fresh = self._words.words(self.postings.forms[known:])
+            self._word_vectors[: fresh.shape[1], known:size] = _short(fresh).T
+            self._words_known = size
+        asked = _short(self._words.words(forms))
+        return np.asarray(asked @ self._word_vectors[: asked.shape[1], :size], np.float32)
 
-    def _add_words(self, row: int, found: list[Word]) -> None:
-        counted: dict[int, int] = {}
-        vocabulary = self.vocabulary
-        for word in found:
-            number = vocabulary.get(word.term)
-            if number is None:
-                number = vocabulary[word.term] = len(vocabulary)
-                self._forms.append(word.form)
-            counted[number] = counted.get(number, 0) + 1
-        self._pending_terms += counted
-        self._pending_counts += counted.values()
-        self._pending_rows += [row] * len(counted)
+    def dated(self) -> tuple[Ints, Ints, Ints]:
+        """The times that texts speak of: rows, starts and ends. Texts are read when first asked for."""
+        if self._dated < len(self):
+            rows, starts, ends = [], [], []
+            for row in np.flatnonzero(self.signs.view[self._dated :] & TIME).tolist():
+                row += self._dated
+                for span in dates.read_text(self.texts[row], int(self.moments.view[row])):
+                    if span.end - span.start <= LONGEST_SPAN:
+                        rows.append(row)
+                        starts.append(span.start)
+                        ends.append(span.end)
+            self._date_rows.extend(rows)
+            self._date_starts.extend(starts)
+            self._date_ends.extend(ends)
+            self._dated = len(self)
+        return self._date_rows.view, self._date_starts.view, self._date_ends.view
 
-    def _speaker_id(self, name: str) -> int:
+    def _speaker_of(self, name: str) -> int:
+        """A speaker's number; the same for "Ann" and "ANN"."""
+        number = self._spellings.get(name)
+        if number is not None:
+            return number
         key = name_words(name)
-        number = self.speaker_ids.get(key)
+        number = self._speaker_ids.get(key)
         if number is None:
-            number = self.speaker_ids[key] = len(self.speaker_names)
+            number = self._speaker_ids[key] = len(self.speaker_names)
             self.speaker_names.append(name)
+            for word in dict.fromkeys(key):
+                self.speakers_by_word.setdefault(word, []).append(number)
+        self._spellings[name] = number
         return number
 
-    def _session(self, row: int, entry: Entry) -> tuple[int, bool]:
-        """The session a row belongs to, and whether it opens it. Without a group, a session of its own."""
-        self._group_of.append(entry.group)
-        if entry.group is None:
-            self._place_in_group.append(0)
-            self._session_count += 1
-            return self._session_count - 1, False
-        rows = self._groups.setdefault(entry.group, [])
-        self._place_in_group.append(len(rows))
-        rows.append(row)
-        last = self._open.get(entry.group)
-        if last is None or abs(entry.moment - last[1]) > SESSION_GAP:
-            self._open[entry.group] = (self._session_count, entry.moment)
-            self._session_count += 1
-            return self._session_count - 1, True
-        self._open[entry.group] = (last[0], entry.moment)
-        return last[0], False
+    def _link(self, row: int, name: str) -> None:
+        key = name_words(name)
+        if key:
+            self.entity_rows.setdefault(key, []).append(row)
+            self.entity_names.setdefault(key, name)
 
-    def _refresh_postings(self) -> None:
-        terms = np.array(self._pending_terms, np.int64)
-        rows = np.array(self._pending_rows, np.int32)
-        counts = np.array(self._pending_counts, np.float32)
-        self._pending_terms, self._pending_rows, self._pending_counts = [], [], []
-        order = np.argsort(terms.astype(np.uint16) if len(self.vocabulary) < 65_536 else terms, kind="stable")
-        terms, rows, counts = terms[order], rows[order], counts[order]
-        starts = np.zeros(len(self.vocabulary) + 1, np.int64)
-        starts[: len(self.starts)] = self.starts
-        starts[len(self.starts) :] = self.starts[-1]
-        if len(self.postings):
-            at = starts[terms + 1]
-            self.postings = np.insert(self.postings, at, rows)
-            self.counts = np.insert(self.counts, at, counts)
-        else:
-            self.postings, self.counts = rows, counts
-        starts[1:] += np.cumsum(np.bincount(terms, minlength=len(self.vocabulary)))
-        self.starts = starts
-        self.spread = np.diff(starts)
+    def _follow(self, first: int, entries: Sequence[Entry]) -> None:
+        """Find each new row's session and the row before it, itself if there is none."""
+        sessions, befores = [], []
+        moments, signs = self.moments.view, self.signs.view
+        for row, entry in enumerate(entries, first):
+            self._group_of.append(entry.group)
+            last = None
+            if entry.group is not None:
+                last = self._last.get(entry.group)
+                self._last[entry.group] = row
+                rows = self._groups.setdefault(entry.group, [])
+                self._place_in_group.append(len(rows))
+                rows.append(row)
+            else:
+                self._place_in_group.append(0)
+            if last is None or abs(entry.moment - int(moments[last])) > SESSION_GAP:
+                sessions.append(self._session_count)
+                befores.append(row)
+                self._session_count += 1
+                if entry.group is not None:
+                    signs[row] |= hints.OPENING
+            else:
+                sessions.append(sessions[last - first] if last >= first else int(self._sessions.view[last]))
+                befores.append(last)
+                if signs[last] & hints.QUESTION:
+                    signs[row] |= hints.ANSWER
+        self._sessions.extend(sessions)
+        self.before.extend(befores)
 
-    def _refresh_places(self) -> None:
-        """Lay the rows out so that neighbours stand side by side, with a gap between sessions.
 
-        Rows that are alone in their session have no neighbours and stand past `self.windowed`, without gaps.
-        """
-        sessions = self.sessions.view
-        n = len(self)
-        sizes = np.bincount(sessions, minlength=self._session_count)
-        alone = sizes[sessions] == 1
-        order = np.argsort(sessions, kind="stable")
-        order = order[~alone[order]]
-        in_order = sessions[order]
-        opens = np.ones(len(order), np.bool_)
-        opens[1:] = in_order[1:] != in_order[:-1]
-        self.places = np.empty(n, np.int64)
-        numbers = np.cumsum(opens) - 1
-        self.places[order] = np.arange(len(order)) + REACH * (numbers + 1)
-        self.windowed = int(len(order) + REACH * (int(opens.sum()) + 1)) if len(order) else 0
-        lonely = np.flatnonzero(alone)
-        self.places[lonely] = self.windowed + np.arange(len(lonely))
-        self.width = self.windowed + len(lonely)
-        self.session_of = np.empty(n, np.int64)
-        self.session_of[order] = numbers
-        self.session_count = int(opens.sum())
-        self.session_of[lonely] = self.session_count + np.arange(len(lonely))
-        self.previous = np.full(n, -1, np.int64)
-        if len(order) > 1:
-            follows = ~opens[1:]
-            self.previous[order[1:][follows]] = order[:-1][follows]
-        self.placed_sizes = np.zeros(self.width, np.float32)
-        self.placed_sizes[self.places] = self.sizes.view
-        self.session_sizes = np.bincount(self.session_of, self.sizes.view, minlength=1).astype(np.float32)
-
-    def _refresh_word_vectors(self) -> None:
-        if self._words is None or not self._forms:
-            return
-        known = 0 if self.word_vectors is None else self.word_vectors.size
-        if known < len(self._forms):
-            fresh = self._words.words(self._forms[known:])
-            if self.word_vectors is None:
-                self.word_vectors = Grown(np.float32, fresh.shape[1])
-            self.word_vectors.extend(fresh)
-
-    def _refresh_meaning(self) -> None:
-        pass
+def _short(vectors: Floats) -> Floats:
+    short = vectors[:, :SHORT]
+    lengths = np.sqrt(np.einsum("ij,ij->i", short, short))
+    lengths[lengths == 0] = 1
+    return np.asarray(short / lengths[:, None], np.float32)
