@@ -23,8 +23,7 @@ def verbatim_drafts(conversation: Conversation, messages: Sequence[StoredMessage
 
     The conversation's metadata may name the speakers: `{"speakers": {"user": "Ann", "assistant": "Bob"}}`.
     """
-    named = conversation.metadata.get("speakers")
-    speakers = {**SPEAKERS, **(named if isinstance(named, Mapping) else {})}
+    speakers = _speakers(conversation)
     drafts = []
     for message in messages:
         said = storable(message.text).strip()
@@ -43,3 +42,11 @@ def verbatim_drafts(conversation: Conversation, messages: Sequence[StoredMessage
             )
         )
     return drafts
+
+
+def _speakers(conversation: Conversation) -> dict[str, str]:
+    """Who speaks in each role. The metadata is the user's own: what is no name in it is passed over."""
+    given = conversation.metadata.get("speakers")
+    named = given if isinstance(given, Mapping) else {}
+    one_line = {role: " ".join(storable(name).split()) for role, name in named.items() if isinstance(name, str)}
+    return SPEAKERS | {role: name for role, name in one_line.items() if name}
