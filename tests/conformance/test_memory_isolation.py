@@ -1,0 +1,223 @@
+"""Nobody reads or changes another's memory by any method, and every change tells of itself; also without async."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, rule, run_state_machine_as_test
+
+from recollect import NotFoundError, Recollect
+from recollect.errors import AtomSupersededError, InvalidArgumentError
+from recollect.memory.memory import Memory
+from tests.integration.memory.helping import count_events, texts
+
+SCOPES = [(tenant, app, user) for tenant in "ab" for app in "ab" for user in "ab"]
+Scoped = tuple[str, str, str]
+
+
+@pytest.fixture
+def loop() -> Iterator[asyncio.Runner]:
+    with asyncio.Runner() as runner:
+        yield runner
+
+
+def machine(rc: Recollect, runner: asyncio.Runner) -> type[RuleBasedStateMachine]:
+    scopes = st.sampled_from(SCOPES)
+
+    class Isolation(RuleBasedStateMachine):
+        """Everyone remembers texts that name their scope, and tries every id there is."""
+
+        spaces = Bundle("spaces")
+        atoms = Bundle("atoms")
+        entities = Bundle("entities")
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.owner: dict[str, Scoped] = {}
+            self.space_of: dict[str, str] = {}
+
+        def memory(self, scope: Scoped) -> Memory:
+            tenant, app, user = scope
+            return rc.user(user, tenant_id=tenant, app_id=app).memory
+
+        def tried(self, scope: Scoped, work: Any, *ids: str | None) -> Any:
+            """Run it: with an id of somebody else it must be as if that did not exist."""
+            if any(self.owner[id] != scope for id in ids if id is not None):
+                with pytest.raises(NotFoundError):
+                    runner.run(work)
+                return None
+            try:
+                return runner.run(work)
+            except (AtomSupersededError, InvalidArgumentError, NotFoundError):
+                return None
+
+        def made(self, scope: Scoped, made: Any) -> str | None:
+            if made is None:
+                return None
+            self.owner[made.id] = scope
+            self.space_of[made.id] = getattr(made, "memory_space_id", made.id)
+            return str(made.id)
+
+        def checked(self, scope: Scoped, found: Any) -> None:
+            for atom in found or ():
+                assert atom.text == repr(scope)
+                assert (atom.tenant_id, atom.app_id, atom.user_id) == scope
+
+        @rule(target=spaces, scope=scopes, once=st.booleans())
+        def create(self, scope: Scoped, once: bool) -> str | None:
+            return self.made(scope, runner.run(self.memory(scope).create_space("x", once=once)))
+
+        @rule(target=entities, scope=scopes, space=spaces)
+        def name(self, scope: Scoped, space: str) -> str | None:
+            work = self.memory(scope).create_entity(space, "PERSON", "Ann", repr(scope))
+            return self.made(scope, self.tried(scope, work, space))
+
+        @rule(target=atoms, scope=scopes, space=spaces, about=st.one_of(st.none(), entities))
+        def add(self, scope: Scoped, space: str, about: str | None) -> str | None:
+            work = self.memory(scope).add_atom(space, repr(scope), entity_ids=[about] if about else [])
+            return self.made(scope, self.tried(scope, work, space, about))
+
+        @rule(target=atoms, scope=scopes, atom=atoms)
+        def supersede(self, scope: Scoped, atom: str | None) -> str | None:
+            if atom is None:
+                return None
+            return self.made(scope, self.tried(scope, self.memory(scope).supersede_atom(atom, repr(scope)), atom))
+
+        @rule(scope=scopes, atom=atoms, verb=st.sampled_from(["archive_atom", "restore_atom", "delete_atom"]))
+        def change(self, scope: Scoped, atom: str | None, verb: str) -> None:
+            if atom is not None:
+                self.tried(scope, getattr(self.memory(scope), verb)(atom), atom)
+
+        @rule(scope=scopes, one=entities, other=entities)
+        def merge(self, scope: Scoped, one: str | None, other: str | None) -> None:
+            if one is not None and other is not None:
+                self.tried(scope, self.memory(scope).merge_entities(one, other), one, other)
+
+        @rule(scope=scopes, atom=atoms, entity=st.one_of(st.none(), entities))
+        def get(self, scope: Scoped, atom: str | None, entity: str | None) -> None:
+            if atom is not None:
+                assert (runner.run(self.memory(scope).get_atom(atom)) is None) == (self.owner[atom] != scope)
+            if entity is not None:
+                assert (runner.run(self.memory(scope).get_entity(entity)) is None) == (self.owner[entity] != scope)
+
+        @rule(scope=scopes, space=spaces, entity=st.one_of(st.none(), entities))
+        def recall(self, scope: Scoped, space: str, entity: str | None) -> None:
+            memory = self.memory(scope)
+            assert (runner.run(memory.get_space(space)) is None) == (self.owner[space] != scope)
+            for work in (
+                memory.recall_by_topic(space, "a b Ann", 100, include_archived=True, neighbours=9),
+                memory.recall_by_entity(space, "Ann", 100, include_archived=True),
+                memory.recall_timeline(space, query="a b", limit=100),
+                memory.recall_timeline(space),
+            ):
+                result = self.tried(scope, work, space)
+                if result is not None:
+                    self.checked(scope, result.atoms)
+                    self.checked(scope, [atom for hit in result for atom in hit.context])
+            if entity is not None:
+                self.checked(scope, self.tried(scope, memory.recall_by_entity(space, entity), space, entity))
+            for status in ("ACTIVE", "ARCHIVED", "DELETED"):
+                self.checked(scope, self.tried(scope, memory.list_atoms(space, status=status), space))
+            for found in self.tried(scope, memory.search_entities(space), space) or ():
+                assert found.description == repr(scope)
+            named = self.tried(scope, memory.find_entity_by_name(space, None, "ann"), space)
+            assert named is None or named.description == repr(scope)
+            listed = {(each.tenant_id, each.app_id, each.user_id) for each in runner.run(memory.list_spaces())}
+            assert listed <= {scope}
+
+    return Isolation
+
+
+def test_no_sequence_of_calls_crosses_a_scope(url: str, loop: asyncio.Runner) -> None:
+    rc = Recollect(url, embedder=None)
+    loop.run(rc.open())
+    try:
+        few = settings(
+            max_examples=6 if url.startswith("postgresql") else 15,
+            stateful_step_count=25,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+        )
+        run_state_machine_as_test(machine(rc, loop), settings=few)
+    finally:
+        loop.run(rc.close())
+
+
+async def test_every_change_emits_one_event_and_what_fails_emits_none(rc: Recollect) -> None:
+    memory = rc.user("maya", tenant_id="acme").memory
+    space = await memory.create_space()
+    first, second = await memory.add_atoms(space.id, [{"text": "Likes tea."}, {"text": "Likes rye."}])
+    third = await memory.supersede_atom(first.id, "Likes coffee.")
+    ann, bob = [await memory.create_entity(space.id, "PERSON", name) for name in ("Ann", "Bob")]
+    for _ in range(2):
+        await memory.archive_atom(second.id)
+    for _ in range(2):
+        await memory.restore_atom(second.id)
+    await memory.delete_atom(second.id)
+    for _ in range(2):
+        await memory.merge_entities(ann.id, bob.id)
+    await memory.recall_by_topic(space.id, "tea")
+    await memory.create_space(once=True)
+    failing: list[tuple[type[Exception], Any]] = [
+        (NotFoundError, memory.delete_atom(second.id)),
+        (AtomSupersededError, memory.supersede_atom(first.id, "Likes water.")),
+        (NotFoundError, memory.add_atom(space.id, "Likes water.", entity_ids=["ent_x"])),
+        (NotFoundError, memory.supersede_atom(third.id, "Likes water.", entity_ids=["ent_x"])),
+        (NotFoundError, memory.merge_entities(ann.id, "ent_x")),
+        (NotFoundError, memory.create_entity("ms_x", "PERSON", "Carl")),
+        (InvalidArgumentError, memory.add_atom(space.id, "")),
+    ]
+    for error, work in failing:
+        with pytest.raises(error):
+            await work
+    still = await memory.get_atom(third.id)
+    assert still == third
+    await memory.delete_space(space.id)
+    with pytest.raises(NotFoundError):
+        await memory.delete_space(space.id)
+    events = await rc.events.read(limit=1000, tenant_id="acme")
+    assert [(event.type, event.subject_id) for event in events] == [
+        ("space.created", space.id),
+        ("atom.added", first.id),
+        ("atom.added", second.id),
+        ("atom.added", third.id),
+        ("atom.superseded", first.id),
+        ("entity.created", ann.id),
+        ("entity.created", bob.id),
+        ("atom.archived", second.id),
+        ("atom.restored", second.id),
+        ("atom.deleted", second.id),
+        ("entity.merged", bob.id),
+        ("space.deleted", space.id),
+    ]
+    assert {event.scope.user_id for event in events} == {"maya"}
+    assert len(events) == await count_events(rc)
+
+
+def test_without_async_everything_waits_by_itself(url: str) -> None:
+    with Recollect(url) as rc:
+        maya = rc.user("maya")
+        memory = maya.memory
+        space = memory.create_space()
+        ann = memory.create_entity(space.id, "PERSON", "Ann")
+        tea = memory.add_atom(space.id, "Ann likes tea.", entity_ids=[ann.id])
+        memory.add_atoms(space.id, [{"text": "Ann has a boat."}])
+        memory.supersede_atom(tea.id, "Ann likes coffee.")
+        assert texts(memory.recall_by_topic(space.id, "What does Ann like?"))[0] == "Ann likes coffee."
+        assert texts(memory.recall_by_entity(space.id, "Ann")) == ["Ann likes coffee."]
+        assert len(memory.recall_timeline(space.id)) == 3
+        talk = maya.conversations.create("chat")
+        maya.conversations.append_user_message(talk.id, "I keep bees.")
+        assert texts(memory.remember_conversation(space.id, talk.id)) == ["User: I keep bees."]
+        context = maya.working_context.build(talk.id, space.id, "Who likes coffee?", recent_turns=0)
+        assert "Ann likes coffee." in context.context_block
+        with pytest.raises(NotFoundError):
+            memory.archive_atom("atom_x")
+        rc.jobs.drain()
+        done: list[int] = []
+        assert rc.reembed(done.append) == 0
