@@ -1,0 +1,16 @@
+"""Stores for tests of memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty store of each kind that several processes can open."""
+    if request.param == "sqlite":
+        return str(tmp_path / "recollect.db")
+    made: str = request.getfixturevalue("postgres_url")
+    return made
