@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import chromadb
-import remembering
+import recalls
 from chromadb.config import Settings
-from remembering import HITS, Material
+from recalls import HITS, Material
 
 BATCH = 1_000
 
@@ -47,4 +47,4 @@ class Rememberer:
 
 
 if __name__ == "__main__":
-    remembering.serve(Rememberer, ["chromadb"], remembering.nothing_more)
+    recalls.serve(Rememberer, ["chromadb"], recalls.nothing_more)

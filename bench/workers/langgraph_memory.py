@@ -12,11 +12,11 @@ import pysqlite3
 
 sys.modules["sqlite3"] = pysqlite3
 
-import remembering  # noqa: E402
+import recalls  # noqa: E402
 from langgraph.store.base import PutOp  # noqa: E402
 from langgraph.store.memory import InMemoryStore  # noqa: E402
 from langgraph.store.sqlite import SqliteStore  # noqa: E402
-from remembering import HITS, Material  # noqa: E402
+from recalls import HITS, Material  # noqa: E402
 
 DIMENSIONS = 256
 STORE = sys.argv[1]
@@ -59,4 +59,4 @@ class Rememberer:
 
 
 if __name__ == "__main__":
-    remembering.serve(Rememberer, ["langgraph", "langgraph-checkpoint-sqlite", "sqlite-vec"], remembering.nothing_more)
+    recalls.serve(Rememberer, ["langgraph", "langgraph-checkpoint-sqlite", "sqlite-vec"], recalls.nothing_more)

@@ -15,12 +15,12 @@ from typing import Any
 # It writes a configuration when it is imported.
 os.environ["MEM0_DIR"] = tempfile.mkdtemp(prefix="mem0-")
 
-import remembering
+import recalls
 from mem0 import Memory
 from mem0.configs.embeddings.base import BaseEmbedderConfig
 from mem0.embeddings.base import EmbeddingBase
 from mem0.utils.factory import EmbedderFactory
-from remembering import HITS, Material
+from recalls import HITS, Material
 
 DIMENSIONS = 256
 STORE = sys.argv[1]
@@ -86,4 +86,4 @@ class Rememberer:
 
 
 if __name__ == "__main__":
-    remembering.serve(Rememberer, ["mem0ai", "qdrant-client", "faiss-cpu"], remembering.nothing_more)
+    recalls.serve(Rememberer, ["mem0ai", "qdrant-client", "faiss-cpu"], recalls.nothing_more)

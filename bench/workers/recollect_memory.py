@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import protocol
-import remembering
+import recalls
 from protocol import expect
-from remembering import HITS, USER, Batch, Material, Stores, checked, material
+from recalls import HITS, USER, Batch, Material, Stores, checked, material
 
 from recollect import Recollect
 from recollect.types.memory import RecallResult
@@ -146,17 +146,17 @@ def _copy_users(path: Path, start: int, count: int) -> None:
         for table in CROWD_TABLES:
             columns = [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
             values = [f"{name} || '-' || n" if name in CROWD_COLUMNS else name for name in columns]
-            # What an atom was made from is unique in its space, and the space is another one.
+            connection.execute(f"CREATE TEMP TABLE template AS SELECT * FROM {table} WHERE user_id = ?", (CROWD_USER,))
             connection.execute(
                 f"WITH RECURSIVE numbers (n) AS (SELECT ? UNION ALL SELECT n + 1 FROM numbers WHERE n + 1 < ?) "
-                f"INSERT INTO {table} ({', '.join(columns)}) "
-                f"SELECT {', '.join(values)} FROM {table}, numbers WHERE user_id = ?",
-                (start, start + count, CROWD_USER),
+                f"INSERT INTO {table} ({', '.join(columns)}) SELECT {', '.join(values)} FROM numbers, template",
+                (start, start + count),
             )
+            connection.execute("DROP TABLE template")
     found = connection.execute("SELECT count(DISTINCT user_id) FROM atoms WHERE user_id LIKE ?", (f"{CROWD_USER}-%",))
     expect("users in the crowd", found.fetchone()[0], start + count)
     connection.close()
 
 
 if __name__ == "__main__":
-    remembering.serve(Rememberer, ["recollect"], more)
+    recalls.serve(Rememberer, ["recollect"], more)

@@ -22,7 +22,7 @@ from protocol import expect
 USER = "maya"
 OTHER = "noah"
 HITS = 10
-FOUND_LEAST = 0.95
+MISSED_MOST = 0.05
 """Questions share rare words with the memory that answers them: whoever misses more does not search all of it."""
 SMALL = 1_000
 """Up to this size adding grows a space noticeably, so that a fresh one is filled for each batch."""
@@ -183,10 +183,9 @@ def checked(store: Rememberer, recalled: Sequence[Any], asked: Sequence[tuple[st
         expect(f"users of the hits for {question!r}", {user for user, _ in hits}, {USER})
         expect(f"different hits for {question!r}", len({text for _, text in hits}), HITS)
         found += any(text.endswith(answer) for _, text in hits)
-    share = found / len(asked)
-    if share < FOUND_LEAST:
-        raise AssertionError(f"only {share:.0%} of the questions found the memory that answers them")
-    return share
+    if len(asked) - found > max(1, MISSED_MOST * len(asked)):
+        raise AssertionError(f"only {found} of {len(asked)} questions found the memory that answers them")
+    return found / len(asked)
 
 
 Batch = Callable[[dict[str, Any], int], Awaitable[dict[str, Any]]]
