@@ -267,7 +267,8 @@ def _known(id: str) -> Operation[Atom]:
 
 def changes(space_id: str, after: int, embedder: str, most: int) -> Operation[SpaceChanges]:
     """What changed after a version, unless the space has more than so many atoms."""
-    # The version first: what is committed between two of these reads is read again the next time, and not missed.
+    # Of one moment: an atom whose end is read with its successor missing would leave nothing of the chain.
+    yield "platform_snapshot", {}
     reached = yield from version(space_id)
     if reached.last_seq > most:
         return SpaceChanges(reached.version, reached.last_seq)

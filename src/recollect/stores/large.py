@@ -29,6 +29,7 @@ def find(space_id: str, search: Search, meaning: bool) -> Operation[SpaceChanges
         "categories": None if search.categories is None else list(search.categories),
         "limit": search.limit,
     }
+    yield "platform_snapshot", {}
     found: set[int] = set()
     entities: list[Any] = []
     if search.names:

@@ -9,3 +9,7 @@ SET version = excluded.version, embedder = excluded.embedder, vector = excluded.
 SELECT pg_advisory_xact_lock(
     hashtext('recollect.spaces'),
     hashtext(CAST(:tenant_id AS TEXT) || '/' || CAST(:app_id AS TEXT) || '/' || CAST(:user_id AS TEXT) || '/' || CAST(:name AS TEXT)));
+
+-- name: platform_snapshot!
+-- What is read from here on is of one moment, whatever is committed meanwhile.
+SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;

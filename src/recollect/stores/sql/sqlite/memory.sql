@@ -7,3 +7,7 @@ SET version = excluded.version, embedder = excluded.embedder, vector = excluded.
 -- name: platform_space_lock^
 -- The writer's transaction is the lock.
 SELECT 1;
+
+-- name: platform_snapshot!
+-- A transaction is of one moment anyway.
+SELECT 1;
