@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+from recollect.errors import NotFoundError
 from recollect.stores import Memories, Search, SpaceChanges
 from recollect.types.scope import Scope
 
@@ -70,15 +71,16 @@ class SpaceViews:
             view = held.view
             try:
                 if view.version != await self._memories.version(scope, space_id):
-                    view = await self._caught_up(view, scope, space_id, search)
-            except BaseException:
-                # Half taken in, or gone: the next one begins anew.
-                self.forget(scope, space_id)
+                    view = await self._caught_up(held, scope, space_id, search)
+            except BaseException as error:
+                if held.view.version < 0 or isinstance(error, NotFoundError):
+                    self.forget(scope, space_id)  # nothing is in it, or it is gone
                 raise
             yield view
             self._settle(scope, space_id, held)
 
-    async def _caught_up(self, view: SpaceView, scope: Scope, space_id: str, search: Callable[[], Search]) -> SpaceView:
+    async def _caught_up(self, held: _Held, scope: Scope, space_id: str, search: Callable[[], Search]) -> SpaceView:
+        view = held.view
         changes = await self._memories.changes(
             scope, space_id, after=view.version, embedder=self._embedder, most=self._most
         )
@@ -86,7 +88,11 @@ class SpaceViews:
             self.forget(scope, space_id)
             view = self._new_view()
             changes = await self._memories.find(scope, space_id, search())
-        await _apply(view, changes)
+        try:
+            await _apply(view, changes)
+        except BaseException:
+            held.view = self._new_view()  # it may be half taken in: whoever waits for it begins anew
+            raise
         return view
 
     def forget(self, scope: Scope, space_id: str) -> None:
@@ -130,7 +136,7 @@ async def _apply(view: SpaceView, changes: SpaceChanges) -> None:
     if len(changes.atoms) + len(changes.vectors) <= INLINE_ATOMS:
         view.apply(changes)
         return
-    # Cancelled meanwhile, the thread goes on: wait for it, so that nobody reads what it is writing.
+    # Cancelled meanwhile, the thread goes on: wait for it, so that nobody does the same beside it.
     work = asyncio.ensure_future(asyncio.to_thread(view.apply, changes))
     try:
         await asyncio.shield(work)
