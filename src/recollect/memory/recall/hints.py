@@ -36,8 +36,8 @@ class Language:
     """How one language asks.
 
     `when` to `who` find the question, `both` says that it is about all of the people it names, `places` are words
-    that stand before the name of a place, with an `articles` word between them or not, and `address` finds a text that speaks
-    to somebody.
+    that stand before the name of a place, with an `articles` word between them or not, and `address` is in texts that
+    speak to somebody.
     """
 
     when: re.Pattern[str]
@@ -47,7 +47,7 @@ class Language:
     both: re.Pattern[str]
     places: frozenset[str]
     articles: frozenset[str]
-    address: re.Pattern[str]
+    address: tuple[str, ...]
 
 
 ENGLISH = Language(
@@ -63,11 +63,12 @@ ENGLISH = Language(
     both=re.compile(r"\b(?:and|both|together|common|share[ds]?|each other)\b|&", re.I),
     places=frozenset(("in", "at", "to", "from", "near", "around", "visit", "visited", "visiting", "of")),
     articles=frozenset(("the", "a", "my", "our")),
-    address=re.compile(r"\b[Yy]ou"),
+    address=(" you", "You"),
 )
 LANGUAGES = {"en": ENGLISH}
 
 _CAPITAL = re.compile(r" [\"'\u201c]?[A-Z\u00c0-\u00de][a-z\u00df-\u00ff]")
+_SENTENCE_ENDS = frozenset((".", "!", "?", "", "\u2026", "*", ")", "-", "\u2014", ":", " "))
 _ENGLISH = re.compile(
     r"\b(?:what|when|where|who|whom|whose|which|why|how|did|does|do|is|are|was|were|has|have|had|can|could|would|the|of)\b",
     re.I,
@@ -100,6 +101,8 @@ def read_question(question: str) -> Asks:
 def text_signs(text: str) -> int:
     """What a text is a sign of: that it asks, that it names something or a place, that it speaks to somebody."""
     signs = QUESTION if "?" in text[-40:] else 0
+    if any(address in text for address in ENGLISH.address):
+        signs |= ADDRESS
     for capital in _CAPITAL.finditer(text):
         at = capital.start()
         if text[at - 1 : at] in _SENTENCE_ENDS:
@@ -108,10 +111,5 @@ def text_signs(text: str) -> int:
         before = text[max(0, at - 24) : at].rsplit(" ", 2)
         word = before[-2] if before[-1] in ENGLISH.articles and len(before) > 1 else before[-1]
         if word in ENGLISH.places:
-            return signs | PLACE | (ADDRESS if ENGLISH.address.search(text) else 0)
-    if ENGLISH.address.search(text):
-        signs |= ADDRESS
+            return signs | PLACE
     return signs
-
-
-_SENTENCE_ENDS = (".", "!", "?", "", "\u2026", "*", ")", "-", "\u2014", ":", " ")

@@ -62,7 +62,7 @@ class SpaceIndex:
         self._spellings: dict[str, int] = {}
         self._sessions = Grown(np.int64)
         self._session_count = 0
-        self._last: dict[str, int] = {}
+        self._last: dict[str, tuple[int, int, int, int]] = {}
         self._groups: dict[str, list[int]] = {}
         self._group_of: list[str | None] = []
         self._place_in_group: list[int] = []
@@ -85,13 +85,17 @@ class SpaceIndex:
         speakers: list[int] = []
         sizes: list[int] = []
         lengths: list[int] = []
-        first = len(self.texts)
-        for row, entry in enumerate(entries, first):
+        sessions: list[int] = []
+        befores: list[int] = []
+        for row, entry in enumerate(entries, len(self.texts)):
             speaker, said = split_speaker(entry.text)
             found = words(said)
             sign = hints.text_signs(said)
             for _, _, sign_of_word in found:
                 sign |= sign_of_word
+            session, before, sign = self._follow(row, entry, sign)
+            sessions.append(session)
+            befores.append(before)
             signs.append(sign)
             sizes.append(len(found))
             lengths.append(said.count(" ") + 1)
@@ -104,12 +108,13 @@ class SpaceIndex:
         self.moments.extend([entry.moment for entry in entries])
         self.signs.extend(signs)
         self.speakers.extend(speakers)
-        self._sizes.extend(sizes)
+        self.before.extend(befores)
         self.lengths.extend(np.log1p(np.array(lengths, np.float32)))
         self.embedded.extend(np.zeros(len(entries), np.bool_))
+        self._sessions.extend(sessions)
+        self._sizes.extend(sizes)
         if self.vectors is not None:
             self.vectors.extend(np.zeros((len(entries), self.vectors.view.shape[1]), np.float32))
-        self._follow(first, entries)
         self._layout = None
 
     def set_vectors(self, rows: npt.NDArray[Any], vectors: npt.NDArray[np.float32]) -> None:
@@ -227,34 +232,26 @@ class SpaceIndex:
             self.entity_rows.setdefault(key, []).append(row)
             self.entity_names.setdefault(key, name)
 
-    def _follow(self, first: int, entries: Sequence[Entry]) -> None:
-        """Find each new row's session and the row before it, itself if there is none."""
-        sessions, befores = [], []
-        moments, signs = self.moments.view, self.signs.view
-        for row, entry in enumerate(entries, first):
-            self._group_of.append(entry.group)
-            last = None
-            if entry.group is not None:
-                last = self._last.get(entry.group)
-                self._last[entry.group] = row
-                rows = self._groups.setdefault(entry.group, [])
-                self._place_in_group.append(len(rows))
-                rows.append(row)
-            else:
-                self._place_in_group.append(0)
-            if last is None or abs(entry.moment - int(moments[last])) > SESSION_GAP:
-                sessions.append(self._session_count)
-                befores.append(row)
-                self._session_count += 1
-                if entry.group is not None:
-                    signs[row] |= hints.OPENING
-            else:
-                sessions.append(sessions[last - first] if last >= first else int(self._sessions.view[last]))
-                befores.append(last)
-                if signs[last] & hints.QUESTION:
-                    signs[row] |= hints.ANSWER
-        self._sessions.extend(sessions)
-        self.before.extend(befores)
+    def _follow(self, row: int, entry: Entry, sign: int) -> tuple[int, int, int]:
+        """A new row's session, the row before it in that (itself if there is none), and its signs with what that adds."""
+        group = entry.group
+        self._group_of.append(group)
+        if group is None:
+            self._place_in_group.append(0)
+            self._session_count += 1
+            return self._session_count - 1, row, sign
+        rows = self._groups.setdefault(group, [])
+        self._place_in_group.append(len(rows))
+        rows.append(row)
+        last = self._last.get(group)
+        if last is None or abs(entry.moment - last[1]) > SESSION_GAP:
+            session, before, sign = self._session_count, row, sign | hints.OPENING
+            self._session_count += 1
+        else:
+            session, before = last[2], last[0]
+            sign |= hints.ANSWER if last[3] & hints.QUESTION else 0
+        self._last[group] = (row, entry.moment, session, sign)
+        return session, before, sign
 
 
 def _short(vectors: Floats) -> Floats:

@@ -68,7 +68,7 @@ def lay_out(sessions: Ints, sizes: Floats) -> Layout:
     for step in range(1, REACH + 1):
         around[step:windowed] += placed[: max(windowed - step, 0)]
         around[: max(windowed - step, 0)] += placed[step:windowed]
-    lengths = np.bincount(numbered, sizes, minlength=count + 1)[:count]
+    lengths = np.bincount(numbered, sizes, minlength=count + 1)
     return Layout(
         places=places,
         windowed=windowed,
@@ -78,7 +78,7 @@ def lay_out(sessions: Ints, sizes: Floats) -> Layout:
         order=order,
         opens=np.flatnonzero(begins),
         near_damping=_damping(around, float(around[places].mean()), NEAR_K1, NEAR_B),
-        session_damping=_damping(lengths, float(lengths.mean()) if count else 1.0, SESSION_K1, SESSION_B),
+        session_damping=_damping(lengths, float(lengths[:count].mean()) if count else 1.0, SESSION_K1, SESSION_B),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -39,73 +40,82 @@ class Matches:
 
 def match_words(index: SpaceIndex, asked: Sequence[Word]) -> Matches | None:
     """Match the words of a query; None if there is nothing to match."""
-    postings, layout = index.postings, index.layout
+    layout, postings = index.layout, index.postings
     if not asked or not postings.terms:
         return None
     find = postings.terms.get
-    numbers = np.array([find(word.term, -1) for word in asked], np.int64)
-    spread = np.where(numbers >= 0, postings.spread[numbers], 0)
-    rarity = _rarity(spread, len(index) + USUAL_ROWS)
+    numbers = [find(word.term, -1) for word in asked]
+    spread = [int(postings.spread[number]) if number >= 0 else 0 for number in numbers]
     if len(asked) > MOST_WORDS:
-        kept = np.sort(np.lexsort((-rarity, numbers < 0))[:MOST_WORDS])
-        asked = [asked[at] for at in kept.tolist()]
-        numbers, rarity = numbers[kept], rarity[kept]
-    scale = 1 / np.sqrt(max(float(rarity.sum()), 1.0))
+        # The rarest words that are there; then those that may be like one that is there.
+        kept = sorted(sorted(range(len(asked)), key=lambda at: (numbers[at] < 0, spread[at]))[:MOST_WORDS])
+        asked = [asked[at] for at in kept]
+        numbers, spread = [numbers[at] for at in kept], [spread[at] for at in kept]
+    rarity = _rarity(spread, len(index) + USUAL_ROWS)
+    scale = np.float32(1 / math.sqrt(max(float(rarity.sum()), 1.0)))
 
-    known = np.flatnonzero(numbers >= 0)
-    at, lengths = postings.lookup(numbers[known])
-    rows, whose = postings.rows[at], np.repeat(known, lengths)
+    whose, terms, strength = _alike(index, asked)
+    known = [at for at, number in enumerate(numbers) if number >= 0]
+    exact = np.array([numbers[at] for at in known], np.int64)
+    at, lengths = postings.lookup(np.concatenate((terms, exact)))
+    whose = np.repeat(np.concatenate((whose, known)).astype(np.int64), lengths)
+    rows = postings.rows[at]
     places = layout.places[rows]
-    counts = postings.counts[at]
-    soft = _soft(index, asked, rarity, whose, places)
-    near = _near(index, len(asked), whose, places, counts)
-    session = _session(index, len(asked), whose, rows, counts, near)
-    return Matches(soft[layout.places] * scale, near[layout.places] * scale, session * scale)
+    where = whose * layout.width + places
+    first = int(lengths[: len(terms)].sum())
 
-
-def _rarity(spread: Ints, n: int) -> Floats:
-    return np.log(1 + (np.maximum(n - spread, 0) + 0.5) / (spread + 0.5)).astype(np.float32)
-
-
-def _soft(index: SpaceIndex, asked: Sequence[Word], rarity: Floats, whose: Ints, places: Ints) -> Floats:
-    """For each word its best match in the row or, counting less, in a neighbour; by the words' rarity."""
-    layout = index.layout
     match = np.zeros((len(asked), layout.width), np.float32)
-    _match_alike(index, asked, match)
-    match[whose, places] = 1
-    best = match.copy()
-    inner = slice(REACH, layout.windowed - REACH)
-    if layout.windowed:
-        shifted = np.empty((len(asked), layout.windowed - 2 * REACH), np.float32)
-        for step in range(1, REACH + 1):
-            for way, share in ((-step, BEFORE[step - 1]), (step, AFTER[step - 1])):
-                np.multiply(match[:, inner.start + way : inner.stop + way], share, out=shifted)
-                np.maximum(best[:, inner], shifted, out=best[:, inner])
-    return rarity @ best
+    # Of several values for one place the last stays, which is the greatest.
+    match.ravel()[where[:first]] = np.repeat(strength, lengths[: len(terms)])
+    match.ravel()[where[first:]] = 1
+    soft = (rarity * scale) @ _windowed(match, layout.windowed)
+
+    counts = postings.counts[at[first:]]
+    found = np.zeros((len(asked), layout.width), np.float32)
+    found.ravel()[where[first:]] = counts
+    near = _near(index, found, scale)[layout.places]
+    session = _session(index, len(asked), whose[first:], rows[first:], counts, near, scale)
+    return Matches(soft[layout.places], near, session)
 
 
-def _match_alike(index: SpaceIndex, asked: Sequence[Word], match: Floats) -> None:
-    """Words that mean nearly the same match by how alike their vectors are."""
+def _rarity(spread: Sequence[int], n: int) -> Floats:
+    return np.array([math.log(1 + (max(n - many, 0) + 0.5) / (many + 0.5)) for many in spread], np.float32)
+
+
+def _alike(index: SpaceIndex, asked: Sequence[Word]) -> tuple[Ints, Ints, Floats]:
+    """Words that mean nearly the same as a word of the query, the least alike first: whose, which, and how much."""
     alike = index.alike([word.form for word in asked])
     if alike is None:
-        return
+        nothing = np.zeros(0, np.int64)
+        return nothing, nothing, np.zeros(0, np.float32)
     found = np.flatnonzero(alike > LEAST_ALIKE)
-    strength = (alike.ravel()[found] - LEAST_ALIKE) / (1 - LEAST_ALIKE)
+    strength = (alike.ravel()[found] - np.float32(LEAST_ALIKE)) / np.float32(1 - LEAST_ALIKE)
     order = np.argsort(strength, kind="stable")
     whose, terms = np.divmod(found[order], alike.shape[1])
+    strength = strength[order]
     lengths = index.postings.spread[terms]
     if int(lengths.sum()) > MOST_POSTINGS:
-        least = int(np.searchsorted(-np.cumsum(lengths[::-1])[::-1], -MOST_POSTINGS))
-        order, whose, terms = order[least:], whose[least:], terms[least:]
-    at, lengths = index.postings.lookup(terms)
-    # Of several values for one place the last stays, which is the greatest.
-    match[np.repeat(whose, lengths), index.layout.places[index.postings.rows[at]]] = np.repeat(strength[order], lengths)
+        kept = np.cumsum(lengths[::-1])[::-1] <= MOST_POSTINGS
+        whose, terms, strength = whose[kept], terms[kept], strength[kept]
+    return whose, terms, strength
 
 
-def _near(index: SpaceIndex, words: int, whose: Ints, places: Ints, counts: Floats) -> Floats:
+def _windowed(match: Floats, windowed: int) -> Floats:
+    """For each word its best match in a place or, counting less, in the places around it."""
+    if not windowed:
+        return match
+    best = match.copy()
+    inner = best[:, REACH : windowed - REACH]
+    shifted = np.empty_like(inner)
+    for step in range(1, REACH + 1):
+        for start, share in ((REACH - step, BEFORE[step - 1]), (REACH + step, AFTER[step - 1])):
+            np.multiply(match[:, start : start + inner.shape[1]], share, out=shifted)
+            np.maximum(inner, shifted, out=inner)
+    return best
+
+
+def _near(index: SpaceIndex, found: Floats, scale: np.float32) -> Floats:
     layout = index.layout
-    found = np.zeros((words, layout.width), np.float32)
-    found[whose, places] = counts
     windowed = layout.windowed
     if windowed:
         # Sums over 9 places from sums over 2, 4 and 8.
@@ -113,24 +123,24 @@ def _near(index: SpaceIndex, words: int, whose: Ints, places: Ints, counts: Floa
         pairs = inner[:, :-1] + inner[:, 1:]
         fours = pairs[:, :-2] + pairs[:, 2:]
         around = fours[:, :-4] + fours[:, 4:]
-        around = around[:, :-1] + inner[:, 2 * REACH :]
-        found[:, REACH : windowed - REACH] = around
-    rarity = _rarity(np.count_nonzero(found, axis=1), layout.width + USUAL_ROWS)
+        found[:, REACH : windowed - REACH] = around[:, :-1] + inner[:, 2 * REACH :]
+    rarity = _rarity(np.count_nonzero(found, axis=1).tolist(), layout.width + USUAL_ROWS)
     found /= found + layout.near_damping
-    return (rarity * np.float32(1 + NEAR_K1)) @ found
+    return (rarity * (scale * np.float32(1 + NEAR_K1))) @ found
 
 
-def _session(index: SpaceIndex, words: int, whose: Ints, rows: Ints, counts: Floats, near: Floats) -> Floats:
+def _session(
+    index: SpaceIndex, words: int, whose: Ints, rows: Ints, counts: Floats, near: Floats, scale: np.float32
+) -> Floats:
     """Shared by the rows of a session; a row that is alone is its own session."""
     layout = index.layout
     count = layout.session_count
     if not count:
-        return near[layout.places]
+        return near
     found = np.bincount(whose * (count + 1) + layout.sessions[rows], counts, minlength=words * (count + 1))
-    found = found.reshape(words, count + 1)[:, :count].astype(np.float32)
-    rarity = _rarity(np.count_nonzero(found, axis=1), count + USUAL_SESSIONS)
+    found = found.reshape(words, count + 1).astype(np.float32)
+    found[:, count] = 0
+    rarity = _rarity(np.count_nonzero(found, axis=1).tolist(), count + USUAL_SESSIONS)
     found /= found + layout.session_damping
-    shared = np.append((rarity * np.float32(1 + SESSION_K1)) @ found, np.float32(0))
-    if len(layout.order) == len(index):
-        return np.asarray(shared[layout.sessions], np.float32)
-    return np.where(layout.sessions < count, shared[layout.sessions], near[layout.places])
+    shared = ((rarity * (scale * np.float32(1 + SESSION_K1))) @ found)[layout.sessions]
+    return shared if len(layout.order) == len(index) else np.where(layout.sessions < count, shared, near)

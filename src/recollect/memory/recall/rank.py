@@ -6,6 +6,7 @@ three memories and of ten thousand.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -34,6 +35,8 @@ USUAL_DEVIATION = 0.11
 """Cosines are judged by their mean and deviation over the space, as if it held so many usual ones besides: a space of two
 memories says nothing about what is usual."""
 
+LEAST_DEVIATION = 0.02
+
 _AROUND = ".,;:!?()[]\"'\u201c\u201d\u2026"
 _OWNER = re.compile(r"['\u2019]s$")
 _SIGNS = np.where(np.arange(256) >> np.arange(8)[:, None] & 1, np.float32(0.5), np.float32(-0.5))
@@ -60,29 +63,39 @@ class Query:
 class Weights:
     """What each signal counts, in log-odds."""
 
-    base: float = -4.0
-    same_words: float = 1.14
-    nearby: float = 1.37
-    conversation: float = 0.38
-    meaning: float = 0.39
-    conversation_meaning: float = 0.31
-    speaker: float = 2.6
-    first_speaker: float = 2.0
+    base: float = -3.0
+    same_words: float = 0.8
+    nearby: float = 0.75
+    conversation: float = 0.35
+    meaning: float = 0.38
+    conversation_meaning: float = 0.28
+    speaker: float = 1.8
+    first_speaker: float = 1.5
     named: float = 1.0
-    date: float = 5.0
-    when: float = 1.9
-    count: float = 1.4
-    where: float = 2.6
-    who: float = 1.9
-    names: float = 0.3
-    question: float = -0.7
-    answer: float = 0.6
-    opening: float = 0.7
-    address: float = -0.4
-    length: float = 0.12
+    date: float = 3.2
+    when: float = 1.3
+    count: float = 1.0
+    where: float = 1.5
+    who: float = 1.2
+    names: float = 0.2
+    question: float = -0.55
+    answer: float = 0.5
+    opening: float = 0.4
+    address: float = -0.35
+    length: float = 0.1
 
 
 DEFAULT = Weights()
+
+PARTS = {
+    "same words": ("same_words",),
+    "words nearby": ("nearby",),
+    "same conversation": ("conversation", "conversation_meaning"),
+    "meaning": ("meaning",),
+    "date": ("date",),
+    "length": ("length",),
+}
+"""What is shown of a score, and the signals in each part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,25 +128,24 @@ def relevance(index: SpaceIndex, query: Query, eligible: Bools | None = None, we
         return Relevance(np.zeros(0, np.float32), {}, ())
     asked = read(index, query)
     found = signals(index, query, asked, eligible)
-    weighed = {name: np.float32(getattr(weights, name)) * values for name, values in found.items()}
-    entities, entity_names = _entities(index, query.text)
-    parts: dict[str, Any] = {
-        "same words": weighed["same_words"],
-        "words nearby": weighed["nearby"],
-        "same conversation": weighed["conversation"] + weighed["conversation_meaning"],
-        "meaning": weighed["meaning"],
-        "speaker": _speaker(index, asked, weights),
-        "date": weighed["date"],
-        "form": _form(index, asked.asks, weights) + weighed["length"],
-        "base": np.float32(weights.base),
-    }
-    if entity_names:
-        parts["named"] = np.float32(weights.named) * entities
-    total = np.zeros(n, np.float32)
-    for part in parts.values():
-        total += part
+    parts: dict[str, Any] = {}
+    for part, names in PARTS.items():
+        weighed = [np.float32(getattr(weights, name)) * found[name] for name in names if name in found]
+        if weighed:
+            parts[part] = weighed[0] if len(weighed) == 1 else np.add(*weighed)
+    parts["speaker"] = _speaker(index, asked, weights)
+    parts["form"] = _form(index, asked.asks, weights)
+    if index.entity_rows:
+        parts["names"], entities = _entities(index, query.text, weights)
+    else:
+        entities = []
+    parts["base"] = np.float32(weights.base)
+    total = np.full(n, parts["base"], np.float32)
+    for name, part in parts.items():
+        if name != "base":
+            total += part
     people = [index.speaker_names[number] for number in asked.people]
-    return Relevance(total, parts, tuple(dict.fromkeys(people + entity_names)))
+    return Relevance(total, parts, tuple(dict.fromkeys(people + entities)))
 
 
 def topic_of(index: SpaceIndex, query: Query) -> str:
@@ -178,18 +190,16 @@ def _speakers_in(piece: str, by_word: Mapping[str, list[int]]) -> list[int]:
 
 def signals(index: SpaceIndex, query: Query, asked: Asked, eligible: Bools | None) -> dict[str, Floats]:
     """The signals that are numbers, before they are weighed."""
-    nothing = np.zeros(len(index), np.float32)
+    found: dict[str, Floats] = {"length": index.lengths.view}
     matches = match_words(index, asked.words)
+    if matches is not None:
+        found |= {"same_words": matches.soft, "nearby": matches.near, "conversation": matches.session}
     meaning, conversation_meaning = _meaning(index, query, eligible)
-    return {
-        "same_words": nothing if matches is None else matches.soft,
-        "nearby": nothing if matches is None else matches.near,
-        "conversation": nothing if matches is None else matches.session,
-        "meaning": nothing if meaning is None else meaning,
-        "conversation_meaning": nothing if conversation_meaning is None else conversation_meaning,
-        "date": _dates(index, asked) if asked.spans else nothing,
-        "length": index.lengths.view,
-    }
+    if meaning is not None and conversation_meaning is not None:
+        found |= {"meaning": meaning, "conversation_meaning": conversation_meaning}
+    if asked.spans:
+        found["date"] = _dates(index, asked)
+    return found
 
 
 def _speaker(index: SpaceIndex, asked: Asked, weights: Weights) -> Floats | np.float32:
@@ -223,15 +233,14 @@ def _form(index: SpaceIndex, asks: Asks, weights: Weights) -> Floats:
     return np.asarray(table[index.signs.view])
 
 
-def _entities(index: SpaceIndex, text: str) -> tuple[Floats, list[str]]:
+def _entities(index: SpaceIndex, text: str, weights: Weights) -> tuple[Floats, list[str]]:
     found = np.zeros(len(index), np.float32)
     names: list[str] = []
-    if index.entity_rows:
-        spoken = set(name_words(text))
-        for key, rows in index.entity_rows.items():
-            if spoken.issuperset(key):
-                found[rows] = 1
-                names.append(index.entity_names[key])
+    spoken = set(name_words(text))
+    for key, rows in index.entity_rows.items():
+        if spoken.issuperset(key):
+            found[rows] = weights.named
+            names.append(index.entity_names[key])
     return found, names
 
 
@@ -239,23 +248,26 @@ def _meaning(index: SpaceIndex, query: Query, eligible: Bools | None) -> tuple[F
     """How near the vectors are, with the row before and with the nearest of the session."""
     if query.vector is None or index.vectors is None or index.vectors.view.shape[1] != len(query.vector):
         return None, None
-    cosines = index.vectors.view @ query.vector
+    near = index.vectors.view @ query.vector
     known = index.embedded.view
     counted = known if eligible is None else known & eligible
-    sample = cosines if counted.all() else cosines[counted]
+    sample = near if counted.all() else near[counted]
     size = len(sample) + USUAL_ROWS
     mean = (float(sample.sum()) + USUAL_ROWS * USUAL_MEAN) / size
-    apart = sample - np.float32(mean)
-    deviation = ((float(apart @ apart) + USUAL_ROWS * USUAL_DEVIATION**2) / size) ** 0.5
-    near = (cosines - np.float32(mean)) / np.float32(deviation)
-    if not known.all():
+    square = (float(sample @ sample) + USUAL_ROWS * (USUAL_DEVIATION**2 + USUAL_MEAN**2)) / size
+    near -= np.float32(mean)
+    near *= np.float32(1 / math.sqrt(max(square - mean * mean, LEAST_DEVIATION**2)))
+    if len(sample) < len(near):
         near[~known] = 0
-    meaning = (near + np.float32(BEFORE_SHARE) * near[index.before.view]) / np.float32(1 + BEFORE_SHARE)
+    meaning = near[index.before.view]
+    meaning *= np.float32(BEFORE_SHARE / (1 + BEFORE_SHARE))
+    meaning += np.float32(1 / (1 + BEFORE_SHARE)) * near
     layout = index.layout
     if not layout.session_count:
         return meaning, near
-    nearest = np.maximum.reduceat(near[layout.order], layout.opens)
-    shared = np.append(nearest, np.float32(0))[layout.sessions]
+    nearest = np.zeros(layout.session_count + 1, np.float32)
+    nearest[:-1] = np.maximum.reduceat(near[layout.order], layout.opens)
+    shared = nearest[layout.sessions]
     if len(layout.order) < len(index):
         shared = np.where(layout.sessions < layout.session_count, shared, near)
     return meaning, shared

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import threading
 import unicodedata
+from itertools import chain
 from typing import NamedTuple
 
 import Stemmer
@@ -21,7 +22,7 @@ _LONGEST = 64
 _MOST_KNOWN = 200_000
 # Marks that make up words in the scripts of India are not letters to `\w`.
 _TOKEN = re.compile(r"(?:[^\W_]|[\u0300-\u036f\u0900-\u0963\u0966-\u0dff])+(?:['\u2019](?:[^\W_])+)*")
-_PLAIN_TOKEN = re.compile(r"[a-z0-9]+(?:'[a-z0-9]+)*")
+_PLAIN = "".join(char if char.isalnum() or char == "'" else " " for char in map(chr, range(128)))
 _UNPARTED = re.compile(
     r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]+"
 )
@@ -137,7 +138,21 @@ _PLACES = _listed(
     """
 )
 
-_KNOWN: dict[str, tuple[Word, ...]] = {}
+
+class _Known(dict[str, tuple[Word, ...]]):
+    """The tokens met so far in this process, and what each was read as."""
+
+    def __missing__(self, token: str) -> tuple[Word, ...]:
+        found = _read(token[:_LONGEST])
+        if len(token) <= _LONGEST:
+            # Emptied when full rather than pruned: the words in use are back after a few texts.
+            if len(self) >= _MOST_KNOWN:
+                self.clear()
+            self[token] = found
+        return found
+
+
+_KNOWN = _Known()
 _STEMMER = Stemmer.Stemmer("english")
 _STEMMING = threading.Lock()
 
@@ -148,12 +163,7 @@ def words(text: str) -> list[Word]:
     >>> [word.term for word in words("She didn't go hiking: two kids were ill")]
     ['go', 'hike', '2', 'child', 'ill']
     """
-    found: list[Word] = []
-    known = _KNOWN.get
-    for token in _tokens(text):
-        of_token = known(token)
-        found += _learn(token) if of_token is None else of_token
-    return found
+    return list(chain.from_iterable(map(_KNOWN.__getitem__, _tokens(text))))
 
 
 def all_words(text: str) -> list[Word]:
@@ -175,8 +185,8 @@ def name_words(name: str) -> tuple[str, ...]:
 
 
 def _tokens(text: str) -> list[str]:
-    # Most texts are plain, and those are read five times faster by a plain pattern.
-    return _PLAIN_TOKEN.findall(text.lower()) if text.isascii() else _TOKEN.findall(text.casefold())
+    # Most texts are plain, and those are parted much faster without a pattern.
+    return text.lower().translate(_PLAIN).split() if text.isascii() else _TOKEN.findall(text.casefold())
 
 
 def forget() -> None:
@@ -184,17 +194,8 @@ def forget() -> None:
     _KNOWN.clear()
 
 
-def _learn(token: str) -> tuple[Word, ...]:
-    found = _read(token[:_LONGEST])
-    if len(token) <= _LONGEST:
-        # Emptied when full rather than pruned: the words in use are back after a few texts.
-        if len(_KNOWN) >= _MOST_KNOWN:
-            _KNOWN.clear()
-        _KNOWN[token] = found
-    return found
-
-
 def _read(token: str) -> tuple[Word, ...]:
+    token = token.strip("'")
     if _UNPARTED.search(token):
         return tuple(_read_unparted(token))
     signs = (TIME if token in _TIMES else 0) | (PLACE if token in _PLACES else 0)
