@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from recollect.conversations.runtime import Runtime
 from recollect.embed import Embedder
-from recollect.errors import EmbeddingError
+from recollect.errors import EmbeddingError, NotFoundError
 from recollect.types.scope import Scope
 
 if TYPE_CHECKING:
@@ -81,7 +81,10 @@ class Embedding:
                 return count
             vectors = await self._encoded([text for _, text in found])
             made = [(seq, vector) for (seq, _), vector in zip(found, vectors, strict=True)]
-            await memories.save_vectors(scope, space_id, self.name, made, now=self._runtime.clock())
+            try:
+                await memories.save_vectors(scope, space_id, self.name, made, now=self._runtime.clock())
+            except NotFoundError:  # the space was deleted meanwhile
+                return count
             count, before = count + len(made), found[-1][0]
             if done is not None:
                 done(len(made))
@@ -111,8 +114,6 @@ class Embedding:
             self._filling.discard((scope, space_id))
 
     async def _encoded(self, texts: Sequence[str]) -> list[bytes]:
-        from recollect.memory.recall.entry import split_speaker
-
         assert self._embedder is not None
-        vectors = await self._embedder.embed([split_speaker(text)[1] for text in texts])
+        vectors = await self._embedder.embed(texts)
         return [vector.tobytes() for vector in vectors.astype("<f2")]

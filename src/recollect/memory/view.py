@@ -77,8 +77,8 @@ class SpaceView:
 
     @property
     def has_all_vectors(self) -> bool:
-        """Whether every text has been embedded by the present embedder."""
-        return bool(self._embedded.view.all())
+        """Whether every text that may be recalled has been embedded by the present embedder."""
+        return bool((self._embedded.view | ~(self._active.view | self._archived.view)).all())
 
     def atom(self, row: int) -> Atom:
         """The atom of a row."""
@@ -188,10 +188,13 @@ class SpaceView:
     def _take_vectors(self, found: list[tuple[int, bytes]]) -> None:
         if not found:
             return
+        # An embedder whose vectors change their length under one name breaks its promise: its newest count.
+        length = len(max(found)[1])
+        self._embedded.view[[number for number, _ in found]] = True
+        found = [(number, vector) for number, vector in found if len(vector) == length]
         numbers = np.array([number for number, _ in found], np.int64)
         vectors = np.frombuffer(b"".join(vector for _, vector in found), "<f2").reshape(len(found), -1)
         self.index.set_vectors(numbers, vectors.astype(np.float32))
-        self._embedded.view[numbers] = True
 
     def _name(self, entity: Entity) -> None:
         known = self._entities.pop(entity.id, None)

@@ -283,7 +283,9 @@ def changes(space_id: str, after: int, embedder: str, most: int) -> Operation[Sp
 
 
 def to_embed(space_id: str, embedder: str, before: int, limit: int) -> Operation[list[tuple[int, str]]]:
-    """Atoms without a vector by this embedder."""
+    """Atoms without a vector by this embedder; none of a space that was deleted."""
+    if not (yield "space_version", {"id": space_id}):
+        return []
     values = {"space_id": space_id, "embedder": embedder, "before": before, "limit": limit}
     found = yield "atoms_to_embed", values
     return [(row[0], row[1]) for row in found]
