@@ -27,7 +27,7 @@ def question(what: str, value: Any) -> str:
     """Something that is asked; what is longer than a memory is cut, for nothing could match it all."""
     if not isinstance(value, str) or not value.strip():
         raise InvalidArgumentError(f"{what} is a text that is not empty, not {value!r:.80}.")
-    return value[:TEXT_LENGTH].encode(errors="replace").decode()
+    return value[:TEXT_LENGTH].replace("\x00", " ").encode(errors="replace").decode()
 
 
 def category(value: Category | Mapping[str, Any], *, platform: bool = False) -> Category:

@@ -27,6 +27,7 @@ Bools = npt.NDArray[np.bool_]
 
 WORD = re.compile(r"[^\W_]+")
 MOST_WORDS = 40
+LONGEST_WORD = 250
 CANDIDATES = 300
 """In a space too large to be held: how much of a question is searched for, and how many are ranked by each search."""
 
@@ -138,7 +139,7 @@ class Recall:
             statuses=("ACTIVE", "ARCHIVED") if wanted.archived else ("ACTIVE",),
             categories=wanted.categories,
             least_importance=wanted.least_importance,
-            words=() if text is None else tuple(dict.fromkeys(WORD.findall(text.lower())))[:MOST_WORDS],
+            words=() if text is None else _searched(text),
             vector=None if vector is None else vector.astype("<f2").tobytes(),
             embedder=self._embedding.name,
             entity_ids=tuple(entity_ids),
@@ -148,6 +149,11 @@ class Recall:
     def _complete(self, asked: Recollection, view: SpaceView) -> None:
         if not view.has_all_vectors:
             self._embedding.consider(asked.scope, asked.space_id)
+
+
+def _searched(text: str) -> tuple[str, ...]:
+    """The words to search for: PostgreSQL takes no longer ones, and has none."""
+    return tuple(dict.fromkeys(word for word in WORD.findall(text.lower()) if len(word) <= LONGEST_WORD))[:MOST_WORDS]
 
 
 @dataclass(frozen=True, slots=True)

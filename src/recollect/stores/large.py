@@ -15,7 +15,7 @@ NEIGHBOURS = 4
 def find(space_id: str, search: Search, meaning: bool) -> Operation[SpaceChanges]:
     """Atoms with words of what is asked, near to it in meaning, or about what it names; and those around them.
 
-    Without words, a vector or entities, the newest in the time asked for.
+    Where that finds nothing, the newest in the time asked for.
     """
     values: dict[str, Any] = {
         "space_id": space_id,
@@ -45,7 +45,7 @@ def find(space_id: str, search: Search, meaning: bool) -> Operation[SpaceChanges
         numbers = memory_rows.numbers(search.vector)
         rows = yield "large_by_meaning", {**values, "embedder": search.embedder, "numbers": numbers}
         found |= {row[0] for row in rows}
-    if not (search.words or search.vector or search.entity_ids):
+    if not found and not search.entity_ids:
         rows = yield "large_by_time", values
         found |= {row[0] for row in rows}
     around = {near for seq in found for near in range(max(1, seq - NEIGHBOURS), seq + NEIGHBOURS + 1)}
