@@ -8,8 +8,8 @@ from dataclasses import dataclass
 _SPEAKER = re.compile(r"\s*([^\W\d_][\w.'\u2019-]*(?: [^\W\d_][\w.'\u2019-]*){0,3}):\s+(?=\S)")
 _NO_NAMES = frozenset(
     """
-    note notes todo reminder ps nb fyi edit update warning important tip question answer summary example result re fw fwd
-    subject date time from to cc http https ftp mailto file title topic address phone email today tomorrow yesterday
+    note notes todo reminder ps nb fyi edit update warning important tip question answer summary example result re fw
+    fwd subject date time from to cc http https ftp mailto file title topic address phone email today tomorrow yesterday
     goal goals plan idea ideas list step steps remember fact facts preference preferences hint error info
     """.split()  # noqa: SIM905
 )
@@ -19,9 +19,9 @@ _NO_NAMES = frozenset(
 class Entry:
     """One text of a space.
 
-    `text` is as it was remembered; a leading "Name: " is its speaker. `moment` is when it was true or said, in microseconds
-    since 1970. The entries of one conversation share a `group` and stand in the order they were added; without a group an
-    entry has no neighbours. `names` are those of the entities it is linked to.
+    `text` is as it was remembered; a leading "Name: " is its speaker. `moment` is when it was true or said, in
+    microseconds since 1970. The entries of one conversation share a `group` and stand in the order they were added;
+    without a group an entry has no neighbours. `names` are those of the entities it is linked to.
     """
 
     text: str

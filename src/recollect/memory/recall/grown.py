@@ -13,6 +13,18 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 
+BLOCK = 16
+
+
+def whole(size: int) -> int:
+    """A size up to the next multiple of 16.
+
+    What is left over of an array is multiplied in other steps than the rest of it, and equal rows would not be quite
+    equal any more.
+    """
+    return -(-size // BLOCK) * BLOCK
+
+
 class Grown:
     """An array that grows at its end, at a constant cost a row.
 
@@ -25,14 +37,14 @@ class Grown:
     __slots__ = ("_data", "size")
 
     def __init__(self, dtype: npt.DTypeLike, width: int | None = None) -> None:
-        self._data: npt.NDArray[Any] = np.zeros((16,) if width is None else (16, width), dtype)
+        self._data: npt.NDArray[Any] = np.zeros((BLOCK,) if width is None else (BLOCK, width), dtype)
         self.size = 0
 
     def extend(self, values: Sequence[Any] | npt.NDArray[Any]) -> None:
         """Add rows."""
         wanted = self.size + len(values)
         if wanted > len(self._data):
-            grown = np.zeros((max(wanted, 2 * len(self._data)), *self._data.shape[1:]), self._data.dtype)
+            grown = np.zeros((whole(max(wanted, 2 * len(self._data))), *self._data.shape[1:]), self._data.dtype)
             grown[: self.size] = self._data[: self.size]
             self._data = grown
         if len(values):
@@ -43,6 +55,11 @@ class Grown:
     def view(self) -> npt.NDArray[Any]:
         """The rows so far; good until the next are added."""
         return self._data[: self.size]
+
+    def times(self, vector: Floats) -> Floats:
+        """The product of each row with a vector; equal rows give equal products."""
+        product: Floats = (self._data[: whole(self.size)] @ vector)[: self.size]
+        return product
 
     @property
     def nbytes(self) -> int:

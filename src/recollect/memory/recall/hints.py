@@ -16,8 +16,8 @@ NAMED = 8
 ANSWER = 32
 OPENING = 64
 ADDRESS = 128
-"""Signs of a text, beside those of its words: it asks, it names something, it follows a question, it opens a session, it
-speaks to somebody."""
+"""Signs of a text, beside those of its words: it asks, it names something, it follows a question, it opens a session,
+it speaks to somebody."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,8 @@ class Language:
 ENGLISH = Language(
     when=re.compile(r"\b(?:when|what (?:date|day|month|year|time)|how long ago|which (?:day|month|year|date))\b", re.I),
     where=re.compile(
-        r"\b(?:where|(?:what|which) (?:\w+ ){0,2}(?:cit(?:y|ies)|countr(?:y|ies)|places?|towns?|states?|areas?|locations?))\b",
+        r"\b(?:where|(?:what|which) (?:\w+ ){0,2}"
+        r"(?:cit(?:y|ies)|countr(?:y|ies)|places?|towns?|states?|areas?|locations?))\b",
         re.I,
     ),
     count=re.compile(r"\bhow (?:many|much|long|often|old|far)\b", re.I),

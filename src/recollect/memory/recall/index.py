@@ -1,7 +1,7 @@
 """The index of one memory space: its texts as arrays, grown as the space grows.
 
-Adding a text costs its own words. What depends on all texts is brought up to date by the next query, by a few operations
-on whole arrays.
+Adding a text costs its own words. What depends on all texts is brought up to date by the next query, by a few
+operations on whole arrays.
 """
 
 from __future__ import annotations
@@ -134,8 +134,8 @@ class SpaceIndex:
     @property
     def nbytes(self) -> int:
         """About how much memory it holds, texts included."""
-        grown = (self.moments, self.signs, self.speakers, self.lengths, self.before, self.embedded, self._sessions)
-        grown += (self._sizes, self._date_rows, self._date_starts, self._date_ends)
+        grown = [self.moments, self.signs, self.speakers, self.lengths, self.before, self.embedded, self._sessions]
+        grown += [self._sizes, self._date_rows, self._date_starts, self._date_ends]
         arrays = sum(array.nbytes for array in grown) + self._word_vectors.nbytes + self.postings.nbytes
         arrays += 0 if self.vectors is None else self.vectors.nbytes
         arrays += 0 if self._layout is None else self._layout.nbytes
@@ -233,7 +233,7 @@ class SpaceIndex:
             self.entity_names.setdefault(key, name)
 
     def _follow(self, row: int, entry: Entry, sign: int) -> tuple[int, int, int]:
-        """A new row's session, the row before it in that (itself if there is none), and its signs with what that adds."""
+        """A new row's session, the row before it there (itself if there is none), and its signs with what that adds."""
         group = entry.group
         self._group_of.append(group)
         if group is None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from recollect.memory.recall.grown import Floats, Ints
+from recollect.memory.recall.grown import Floats, Ints, whole
 
 REACH = 4
 """How far a row looks to both sides."""
@@ -19,10 +19,10 @@ SESSION_K1, SESSION_B = 1.2, 0.75
 class Layout:
     """The rows laid out session after session, with a gap of `REACH` places around each.
 
-    So a window over neighbours is a shift of the whole array, and never reaches into another session. Rows that are alone
-    in their session stand from place `windowed` on, without gaps. `sessions` numbers the sessions of two rows and more;
-    a row that is alone has the number after the last. `near_damping` and `session_damping` are what BM25 adds to the
-    counts of a window and of a session, by their lengths.
+    So a window over neighbours is a shift of the whole array, and never reaches into another session. Rows that are
+    alone in their session stand from place `windowed` on, without gaps. `sessions` numbers the sessions of two rows and
+    more; a row that is alone has the number after the last. `near_damping` and `session_damping` are what BM25 adds to
+    the counts of a window and of a session, by their lengths.
     """
 
     places: Ints
@@ -61,14 +61,14 @@ def lay_out(sessions: Ints, sizes: Floats) -> Layout:
     places[lonely] = windowed + np.arange(len(lonely))
     numbered = np.full(n, count, np.int64)
     numbered[order] = numbers
-    width = windowed + len(lonely)
+    width = whole(windowed + len(lonely))
     placed = np.zeros(width, np.float32)
     placed[places] = sizes
     around = placed.copy()
     for step in range(1, REACH + 1):
         around[step:windowed] += placed[: max(windowed - step, 0)]
         around[: max(windowed - step, 0)] += placed[step:windowed]
-    lengths = np.bincount(numbered, sizes, minlength=count + 1)
+    lengths = np.bincount(numbered, sizes, minlength=count + 1).astype(np.float32)
     return Layout(
         places=places,
         windowed=windowed,

@@ -68,7 +68,7 @@ def match_words(index: SpaceIndex, asked: Sequence[Word]) -> Matches | None:
     # Of several values for one place the last stays, which is the greatest.
     match.ravel()[where[:first]] = np.repeat(strength, lengths[: len(terms)])
     match.ravel()[where[first:]] = 1
-    soft = (rarity * scale) @ _windowed(match, layout.windowed)
+    soft = np.asarray((rarity * scale) @ _windowed(match, layout.windowed), np.float32)
 
     counts = postings.counts[at[first:]]
     found = np.zeros((len(asked), layout.width), np.float32)
@@ -126,7 +126,7 @@ def _near(index: SpaceIndex, found: Floats, scale: np.float32) -> Floats:
         found[:, REACH : windowed - REACH] = around[:, :-1] + inner[:, 2 * REACH :]
     rarity = _rarity(np.count_nonzero(found, axis=1).tolist(), layout.width + USUAL_ROWS)
     found /= found + layout.near_damping
-    return (rarity * (scale * np.float32(1 + NEAR_K1))) @ found
+    return np.asarray((rarity * (scale * np.float32(1 + NEAR_K1))) @ found, np.float32)
 
 
 def _session(
@@ -137,10 +137,10 @@ def _session(
     count = layout.session_count
     if not count:
         return near
-    found = np.bincount(whose * (count + 1) + layout.sessions[rows], counts, minlength=words * (count + 1))
-    found = found.reshape(words, count + 1).astype(np.float32)
+    totals = np.bincount(whose * (count + 1) + layout.sessions[rows], counts, minlength=words * (count + 1))
+    found = totals.astype(np.float32).reshape(words, count + 1)
     found[:, count] = 0
     rarity = _rarity(np.count_nonzero(found, axis=1).tolist(), count + USUAL_SESSIONS)
     found /= found + layout.session_damping
-    shared = ((rarity * (scale * np.float32(1 + SESSION_K1))) @ found)[layout.sessions]
+    shared = np.asarray((rarity * (scale * np.float32(1 + SESSION_K1))) @ found, np.float32)[layout.sessions]
     return shared if len(layout.order) == len(index) else np.where(layout.sessions < count, shared, near)

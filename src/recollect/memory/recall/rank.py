@@ -1,7 +1,7 @@
 """How relevant each text of a space is to a query: a weighted sum of a few signals, in one pass over arrays.
 
-Every signal is on a scale of its own that does not depend on the other texts, so that a score means the same in a space of
-three memories and of ten thousand.
+Every signal is on a scale that hardly depends on the other texts, so that a score means the same in a space of three
+memories and of ten thousand.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ BEFORE_SHARE = 0.7
 USUAL_ROWS = 20
 USUAL_MEAN = 0.25
 USUAL_DEVIATION = 0.11
-"""Cosines are judged by their mean and deviation over the space, as if it held so many usual ones besides: a space of two
-memories says nothing about what is usual."""
+"""Cosines are judged by their mean and deviation over the space, as if it held so many usual ones besides: a space of
+two memories says nothing about what is usual."""
 
 LEAST_DEVIATION = 0.02
 
@@ -49,8 +49,8 @@ VAGUE = frozenset(("recently", "lately", "now", "currently", "today", "these day
 class Query:
     """What is looked for.
 
-    `now` is the moment of asking, `vector` that of the text (better: of `topic_of` it) by the embedder of the memories, and
-    `reading` what `dates.read_query` made of it.
+    `now` is the moment of asking, `vector` that of the text, or better of its `topic_of`, by the embedder of the
+    memories, and `reading` what `dates.read_query` made of it.
     """
 
     text: str
@@ -248,7 +248,7 @@ def _meaning(index: SpaceIndex, query: Query, eligible: Bools | None) -> tuple[F
     """How near the vectors are, with the row before and with the nearest of the session."""
     if query.vector is None or index.vectors is None or index.vectors.view.shape[1] != len(query.vector):
         return None, None
-    near = index.vectors.view @ query.vector
+    near = index.vectors.times(query.vector)
     known = index.embedded.view
     counted = known if eligible is None else known & eligible
     sample = near if counted.all() else near[counted]
@@ -274,7 +274,7 @@ def _meaning(index: SpaceIndex, query: Query, eligible: Bools | None) -> tuple[F
 
 
 def _spans(reading: Any) -> tuple[Any, ...]:
-    """The times a query means. Where it gives a year, only those that do: "last week, on 6 May 2023" is not about now."""
+    """The times a query means. Where it gives years, only those: "last week, on 6 May 2023" is not about now."""
     if reading is None or not reading.spans:
         return ()
     spans = tuple(span for span in reading.spans if span.text.casefold() not in VAGUE)
@@ -293,4 +293,4 @@ def _dates(index: SpaceIndex, asked: Asked) -> Floats:
         np.minimum(days, np.maximum(span.start - moments, moments - span.end) / DAY, out=days)
         if len(rows):
             np.minimum.at(days, rows, np.maximum(span.start - ends, starts - span.end) / DAY)
-    return np.exp(np.maximum(days, 0) / -DAYS_NEAR).astype(np.float32) - np.float32(0.5)
+    return np.asarray(np.exp(np.maximum(days, 0) / -DAYS_NEAR) - 0.5, np.float32)
