@@ -28,6 +28,7 @@ _PLAIN = "".join(char if char.isalnum() or char == "'" else " " for char in map(
 _UNPARTED = re.compile(
     r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]+"
 )
+_MEANINGFUL = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
 _MARKS = re.compile(r"[\u0300-\u036f]+")
 _DRAWN_OUT = re.compile(r"([a-z])\1{2,}")
 
@@ -96,6 +97,8 @@ def _read(token: str) -> tuple[Word, ...]:
         return tuple(_read_unparted(token))
     signs = (TIME if token in english.TIMES else 0) | (PLACE if token in english.PLACES else 0)
     form = _plain(token)
+    if form in english.STOPWORDS:
+        return ()
     base, _, ending = token.partition("'") if "'" in token else token.partition("\u2019")
     if ending:
         if ending not in ("s", "t", "m", "re", "ve", "ll", "d"):
@@ -121,14 +124,15 @@ def _read(token: str) -> tuple[Word, ...]:
 
 
 def _read_unparted(token: str) -> list[Word]:
-    """Pairs of characters where words are not parted; what stands between them as words of its own."""
+    """Pairs of characters where words are not parted, and characters that are words alone; the rest as usual."""
     found: list[Word] = []
     position = 0
     for run in _UNPARTED.finditer(token):
         found += _read(token[position : run.start()]) if run.start() > position else ()
         run_text = run.group()
-        pairs = [run_text[at : at + 2] for at in range(len(run_text) - 1)] or [run_text]
-        found += [Word(pair, pair) for pair in pairs]
+        pairs = [run_text[at : at + 2] for at in range(len(run_text) - 1)]
+        alone = _MEANINGFUL.findall(run_text) if pairs else [run_text]
+        found += [Word(part, part) for part in (*alone, *pairs)]
         position = run.end()
     if position < len(token):
         found += _read(token[position:])
