@@ -74,7 +74,7 @@ class Recall:
     async def by_entity(self, asked: Recollection, entity_ids: list[str], name: str | None) -> RecallResult:
         """What is about an entity or, where none is known by that name, what mentions it; the newest first."""
         began = time.perf_counter()
-        search = partial(self._search, asked, name, None, entity_ids)
+        search = partial(self._search, asked, None if entity_ids else name, None, entity_ids)
         async with self._views.use(asked.scope, asked.space_id, search) as view:
             self._complete(asked, view)
             eligible = view.eligible(asked.wanted)
@@ -99,7 +99,8 @@ class Recall:
         stay, or the newest."""
         began = time.perf_counter()
         vector = None if query is None else await self._embedding.question(query)
-        search = partial(self._search, asked, query or name, vector, entity_ids or [], start, end)
+        text = " ".join(filter(None, (query, None if entity_ids else name))) or None
+        search = partial(self._search, asked, text, vector, entity_ids or [], start, end)
         async with self._views.use(asked.scope, asked.space_id, search) as view:
             self._complete(asked, view)
             eligible = view.eligible(asked.wanted) & view.overlapping(start, end, asked.wanted.known_at)

@@ -15,7 +15,7 @@ NEIGHBOURS = 4
 def find(space_id: str, search: Search, meaning: bool) -> Operation[SpaceChanges]:
     """Atoms with words of what is asked, near to it in meaning, or about what it names; and those around them.
 
-    Where that finds nothing, the newest in the time asked for.
+    With ids of entities, only what is about them. Where nothing is found, the newest in the time asked for.
     """
     values: dict[str, Any] = {
         "space_id": space_id,
@@ -27,6 +27,7 @@ def find(space_id: str, search: Search, meaning: bool) -> Operation[SpaceChanges
         "until": search.until,
         "importance": search.least_importance,
         "categories": None if search.categories is None else list(search.categories),
+        "entity_ids": [*search.entity_ids] or None,
         "limit": search.limit,
     }
     yield "platform_snapshot", {}
@@ -38,10 +39,10 @@ def find(space_id: str, search: Search, meaning: bool) -> Operation[SpaceChanges
     if entity_ids:
         rows = yield "large_by_entity", {**values, "entity_ids": entity_ids}
         found |= {row[0] for row in rows}
-    if search.words and not search.entity_ids:
+    if search.words:
         rows = yield "large_by_words", {**values, "words": " | ".join(search.words)}
         found |= {row[0] for row in rows}
-    if search.vector is not None and meaning and not search.entity_ids:
+    if search.vector is not None and meaning:
         numbers = memory_rows.numbers(search.vector)
         rows = yield "large_by_meaning", {**values, "embedder": search.embedder, "numbers": numbers}
         found |= {row[0] for row in rows}

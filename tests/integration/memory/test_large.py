@@ -10,6 +10,7 @@ import pytest
 
 from recollect import Recollect
 from recollect.errors import NotFoundError
+from recollect.memory import recalling
 from recollect.memory.memory import Memory
 from tests.integration.memory.helping import DAY, NOON, Clock, assert_sound, everywhere, texts
 from tests.support.postgres import PostgresServer
@@ -18,6 +19,12 @@ FEW = 30
 ANIMALS = ["heron", "otter", "badger", "lynx", "falcon", "beaver", "marten", "osprey", "weasel", "plover"]
 PLACES = ["harbour", "chapel", "quarry", "orchard", "viaduct", "lighthouse", "cinema", "bakery", "stadium", "museum"]
 KINDS = ("FACT", "EPISODE")
+
+
+@pytest.fixture(autouse=True)
+def few_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 200 atoms, a search gives a tenth."""
+    monkeypatch.setattr(recalling, "CANDIDATES", 20)
 
 
 @asynccontextmanager
@@ -239,3 +246,27 @@ async def test_it_works_on_a_server_without_pgvector(postgres_server: PostgresSe
     finally:
         postgres_server.psql("DROP OWNED BY plain_owner", database)
         postgres_server.psql("DROP ROLE plain_owner", database)
+
+
+@pytest.mark.parametrize("search", ["meaning", "words"])
+async def test_a_topic_in_the_life_of_someone_much_spoken_of_is_found(postgres_url: str, search: str) -> None:
+    """Far more is about Rex, and said of him, than a search gives."""
+    async with large(postgres_url) as rc:
+        memory = rc.user("maya").memory
+        space = (await memory.create_space()).id
+        rex = await memory.create_entity(space, "OBJECT", "Rex")
+        given: list[dict[str, Any]] = [
+            {
+                "text": f"Fido and Rex saw a {ANIMALS[n % 10]} at the {PLACES[n // 10 % 10]}.",
+                "valid_from": NOON + n * DAY,
+                "entity_ids": [rex.id],
+            }
+            for n in range(100)
+        ]
+        given += [{"text": f"An otter at the chapel, number {n}.", "valid_from": NOON + n * DAY} for n in range(60)]
+        await memory.add_atoms(space, given)
+        rc.store.memories._engine.search = search  # type: ignore[attr-defined]
+        for name in ("Rex", rex.id, "Fido"):
+            result = await memory.recall_timeline(space, name, "otter chapel", limit=1)
+            assert texts(result) == ["Fido and Rex saw a otter at the chapel."], name
+            assert len(await memory.recall_by_entity(space, name, 15)) == 15

@@ -5,6 +5,12 @@ SELECT seq
 FROM atoms
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
     AND words @@ to_tsquery('english'::regconfig, :words)
+    AND (CAST(:entity_ids AS TEXT[]) IS NULL
+        OR seq IN (
+            SELECT seq
+            FROM atom_entities
+            WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
+                AND entity_id = ANY(:entity_ids)))
     AND status = ANY(CAST(:statuses AS TEXT[])) AND created_at <= :known_at AND valid_from <= :begun_at
     AND importance >= :importance AND (CAST(:categories AS TEXT[]) IS NULL OR category = ANY(:categories))
     AND valid_from <= :until
@@ -28,6 +34,12 @@ INNER JOIN (
         AND embedder = :embedder
 ) AS vectors ON of_seq = seq
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
+    AND (CAST(:entity_ids AS TEXT[]) IS NULL
+        OR seq IN (
+            SELECT seq
+            FROM atom_entities
+            WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
+                AND entity_id = ANY(:entity_ids)))
     AND status = ANY(CAST(:statuses AS TEXT[])) AND created_at <= :known_at AND valid_from <= :begun_at
     AND importance >= :importance AND (CAST(:categories AS TEXT[]) IS NULL OR category = ANY(:categories))
     AND valid_from <= :until
