@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 # It writes a configuration when it is imported.
-os.environ["MEM0_DIR"] = tempfile.mkdtemp(prefix="mem0-")
+home = tempfile.TemporaryDirectory(prefix="mem0-")
+os.environ["MEM0_DIR"] = home.name
 
 import recalls
 from mem0 import Memory
