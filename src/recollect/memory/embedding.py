@@ -40,6 +40,11 @@ class Embedding:
         """What its vectors are stored under; nothing has an empty name."""
         return "" if self._embedder is None else self._embedder.name
 
+    @property
+    def is_quick(self) -> bool:
+        """Whether it embeds within microseconds, here, so that a question can be embedded while a space is held."""
+        return hasattr(self._embedder, "vectors")
+
     async def encode(self, texts: Sequence[str]) -> list[bytes | None]:
         """Vectors as they are stored, or None where there are none for now."""
         if self._embedder is None or not texts:
@@ -114,6 +119,8 @@ class Embedding:
             self._filling.discard((scope, space_id))
 
     async def _encoded(self, texts: Sequence[str]) -> list[bytes]:
+        from recollect.memory.recall.entry import split_speaker
+
         assert self._embedder is not None
-        vectors = await self._embedder.embed(texts)
+        vectors = await self._embedder.embed([split_speaker(text)[1] for text in texts])
         return [vector.tobytes() for vector in vectors.astype("<f2")]

@@ -31,7 +31,7 @@ LONGEST_WORD = 250
 CANDIDATES = 300
 """In a space too large to be held: how much of a question is searched for, and how many are ranked by each search."""
 
-AGE = 0.1
+AGE = 0.03
 IMPORTANCE = 0.25
 ENTITY = 1.5
 MENTION = 1.0
@@ -62,11 +62,11 @@ class Recall:
     async def by_topic(self, asked: Recollection, query: str, least_score: float = 0.0) -> RecallResult:
         """What answers a query best."""
         began = time.perf_counter()
-        vector = await self._embedding.question(query)
+        vector = await self._whole(query)
         async with self._views.use(asked.scope, asked.space_id, partial(self._search, asked, query, vector)) as view:
             self._complete(asked, view)
             eligible = view.eligible(asked.wanted)
-            scored = _topic(view, query, vector, asked.now, eligible)
+            scored = await self._topic(view, query, vector, asked.now, eligible)
             rows = _best(view, scored.total, np.flatnonzero(eligible), asked.limit)
             hits = [hit for hit in _hits(view, asked, rows, scored, eligible) if hit.score >= least_score]
             return _result(RecallMode.BY_TOPIC, hits, int(eligible.sum()), began)
@@ -98,7 +98,7 @@ class Recall:
         """What held between two moments, the oldest first. Where that is more than asked for, the best for the query
         stay, or the newest."""
         began = time.perf_counter()
-        vector = None if query is None else await self._embedding.question(query)
+        vector = None if query is None else await self._whole(query)
         text = " ".join(filter(None, (query, None if entity_ids else name))) or None
         search = partial(self._search, asked, text, vector, entity_ids or [], start, end)
         async with self._views.use(asked.scope, asked.space_id, search) as view:
@@ -110,7 +110,7 @@ class Recall:
                 eligible &= matching
             rows = np.flatnonzero(eligible)
             if query is not None:
-                scored = _topic(view, query, vector, asked.now, eligible)
+                scored = await self._topic(view, query, vector, asked.now, eligible)
                 kept = _best(view, scored.total, rows, asked.limit)
             else:
                 scored = _even(view, asked.now, part)
@@ -119,7 +119,17 @@ class Recall:
             hits = _hits(view, asked, ordered, scored, eligible)
             return _result(RecallMode.TIMELINE, hits, len(rows), began)
 
-    def _search(
+    async def _whole(self, query: str) -> Floats | None:
+        """The vector of all that is asked, by an embedder that cannot wait until it is known what that is about."""
+        return None if self._embedding.is_quick else await self._embedding.question(query)
+
+    async def _topic(self, view: SpaceView, query: str, vector: Floats | None, now: int, eligible: Bools) -> _Scored:
+        reading = dates.read_query(query, now)
+        if self._embedding.is_quick:
+            vector = await self._embedding.question(rank.topic_of(view.index, rank.Query(query, now, None, reading)))
+        return _by_topic(view, rank.Query(query, now, vector, reading), eligible)
+
+    async def _search(
         self,
         asked: Recollection,
         text: str | None,
@@ -129,6 +139,8 @@ class Recall:
         end: int = NEVER,
     ) -> Search:
         """What to look for where the space is too large to be held."""
+        if vector is None and text is not None and self._embedding.is_quick:
+            vector = await self._embedding.question(text)
         wanted = asked.wanted
         return Search(
             limit=max(CANDIDATES, asked.limit),
@@ -167,15 +179,14 @@ class _Scored:
     bonus: Floats
 
 
-def _topic(view: SpaceView, query: str, vector: Any, now: int, eligible: Bools) -> _Scored:
-    asked = rank.Query(query, now, vector, dates.read_query(query, now))
+def _by_topic(view: SpaceView, asked: rank.Query, eligible: Bools) -> _Scored:
     relevance = rank.relevance(view.index, asked, None if eligible.all() else eligible)
-    named = view.named_in(query)
+    named = view.named_in(asked.text)
     bonus = np.ones(len(view), np.float32)
     if named:
         for entity in named:
             bonus[view.about([entity.id])] += 1 / len(named)
-    decay, parts = _lasting(view, now)
+    decay, parts = _lasting(view, asked.now)
     if named:
         parts["entity"] = ENTITY * (bonus - 1)
     total = relevance.total.astype(np.float32)

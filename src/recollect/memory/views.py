@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,9 @@ from recollect.types.scope import Scope
 if TYPE_CHECKING:
     from recollect.memory.recall.index import WordVectors
     from recollect.memory.view import SpaceView
+
+Finding = Callable[[], Awaitable[Search]]
+"""What to look for in a space that is too large to be held; asked for only where one is."""
 
 DEFAULT_BYTES = 256 * 1024 * 1024
 DEFAULT_ATOMS = 50_000
@@ -64,8 +67,8 @@ class SpaceViews:
         return self._nbytes
 
     @asynccontextmanager
-    async def use(self, scope: Scope, space_id: str, search: Callable[[], Search]) -> AsyncIterator[SpaceView]:
-        """A space as it is now, which nobody changes until the block ends; of one too large, what was searched for."""
+    async def use(self, scope: Scope, space_id: str, search: Finding) -> AsyncIterator[SpaceView]:
+        """A space as it is now, which nobody changes until the block ends; of one too large, what was found in it."""
         held = self._hold(scope, space_id)
         async with held.lock:
             view = held.view
@@ -79,7 +82,7 @@ class SpaceViews:
             yield view
             self._settle(scope, space_id, held)
 
-    async def _caught_up(self, held: _Held, scope: Scope, space_id: str, search: Callable[[], Search]) -> SpaceView:
+    async def _caught_up(self, held: _Held, scope: Scope, space_id: str, search: Finding) -> SpaceView:
         view = held.view
         changes = await self._memories.changes(
             scope, space_id, after=view.version, embedder=self._embedder, most=self._most
@@ -87,7 +90,7 @@ class SpaceViews:
         if self._most is not None and changes.last_seq > self._most:
             self.forget(scope, space_id)
             view = self._new_view()
-            changes = await self._memories.find(scope, space_id, search())
+            changes = await self._memories.find(scope, space_id, await search())
         try:
             await _apply(view, changes)
         except BaseException:
