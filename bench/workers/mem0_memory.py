@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import os
+import shutil
 import sys
 import tempfile
 import uuid
@@ -13,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 # It writes a configuration when it is imported.
-home = tempfile.TemporaryDirectory(prefix="mem0-")
-os.environ["MEM0_DIR"] = home.name
+os.environ["MEM0_DIR"] = tempfile.mkdtemp(prefix="mem0-")
 
 import recalls
 from mem0 import Memory
@@ -87,4 +88,5 @@ class Rememberer:
 
 
 if __name__ == "__main__":
+    atexit.register(shutil.rmtree, os.environ["MEM0_DIR"], ignore_errors=True)
     recalls.serve(Rememberer, ["mem0ai", "qdrant-client", "faiss-cpu"], recalls.nothing_more)
