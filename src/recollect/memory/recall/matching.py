@@ -13,9 +13,10 @@ from recollect.memory.recall.index import SpaceIndex
 from recollect.memory.recall.layout import NEAR_K1, REACH, SESSION_K1
 from recollect.memory.recall.words import Word
 
-BEFORE = (0.7, 0.4, 0.3, 0.2)
-AFTER = (0.4, 0.2, 0.15, 0.1)
-"""What a word counts in the rows before and after, the nearest first. What answers stands after what it answers."""
+BEFORE = 0.7
+AFTER = 0.3
+"""What a word counts in the row before and in the row after. Three rows back it still counts BEFORE to the third: what
+answers stands after what it answers."""
 
 LEAST_ALIKE = 0.4
 """Words whose vectors are less alike than this have nothing to do with each other."""
@@ -82,6 +83,11 @@ def _rarity(spread: Sequence[int], n: int) -> Floats:
     return np.array([math.log(1 + (max(n - many, 0) + 0.5) / (many + 0.5)) for many in spread], np.float32)
 
 
+def _spread(found: Floats) -> list[int]:
+    # Row by row over truth values: many times faster than counting along an axis.
+    return [int(np.count_nonzero(row)) for row in found > 0]
+
+
 def _alike(index: SpaceIndex, asked: Sequence[Word]) -> tuple[Ints, Ints, Floats]:
     """Words that mean nearly the same as a word of the query, the least alike first: whose, which, and how much."""
     alike = index.alike([word.form for word in asked])
@@ -102,15 +108,13 @@ def _alike(index: SpaceIndex, asked: Sequence[Word]) -> tuple[Ints, Ints, Floats
 
 def _windowed(match: Floats, windowed: int) -> Floats:
     """For each word its best match in a place or, counting less, in the places around it."""
-    if not windowed:
-        return match
     best = match.copy()
-    inner = best[:, REACH : windowed - REACH]
-    shifted = np.empty_like(inner)
-    for step in range(1, REACH + 1):
-        for start, share in ((REACH - step, BEFORE[step - 1]), (REACH + step, AFTER[step - 1])):
-            np.multiply(match[:, start : start + inner.shape[1]], share, out=shifted)
-            np.maximum(inner, shifted, out=inner)
+    if windowed:
+        spread = best[:, :windowed]
+        # One step reaches one row back, and two rows back from there.
+        np.maximum(spread[:, 1:], BEFORE * match[:, : windowed - 1], out=spread[:, 1:])
+        np.maximum(spread[:, 2:], BEFORE**2 * spread[:, :-2], out=spread[:, 2:])
+        np.maximum(spread[:, :-1], AFTER * match[:, 1:windowed], out=spread[:, :-1])
     return best
 
 
@@ -124,7 +128,7 @@ def _near(index: SpaceIndex, found: Floats, scale: np.float32) -> Floats:
         fours = pairs[:, :-2] + pairs[:, 2:]
         around = fours[:, :-4] + fours[:, 4:]
         found[:, REACH : windowed - REACH] = around[:, :-1] + inner[:, 2 * REACH :]
-    rarity = _rarity(np.count_nonzero(found, axis=1).tolist(), layout.width + USUAL_ROWS)
+    rarity = _rarity(_spread(found), layout.width + USUAL_ROWS)
     found /= found + layout.near_damping
     return np.asarray((rarity * (scale * np.float32(1 + NEAR_K1))) @ found, np.float32)
 
@@ -140,7 +144,7 @@ def _session(
     totals = np.bincount(whose * (count + 1) + layout.sessions[rows], counts, minlength=words * (count + 1))
     found = totals.astype(np.float32).reshape(words, count + 1)
     found[:, count] = 0
-    rarity = _rarity(np.count_nonzero(found, axis=1).tolist(), count + USUAL_SESSIONS)
+    rarity = _rarity(_spread(found), count + USUAL_SESSIONS)
     found /= found + layout.session_damping
     shared = np.asarray((rarity * (scale * np.float32(1 + SESSION_K1))) @ found, np.float32)[layout.sessions]
     return shared if len(layout.order) == len(index) else np.where(layout.sessions < count, shared, near)

@@ -93,7 +93,7 @@ PARTS = {
     "same conversation": ("conversation", "conversation_meaning"),
     "meaning": ("meaning",),
     "date": ("date",),
-    "length": ("length",),
+    "form": ("length",),
 }
 """What is shown of a score, and the signals in each part."""
 
@@ -130,20 +130,21 @@ def relevance(index: SpaceIndex, query: Query, eligible: Bools | None = None, we
     found = signals(index, query, asked, eligible)
     parts: dict[str, Any] = {}
     for part, names in PARTS.items():
-        weighed = [np.float32(getattr(weights, name)) * found[name] for name in names if name in found]
-        if weighed:
-            parts[part] = weighed[0] if len(weighed) == 1 else np.add(*weighed)
-    parts["speaker"] = _speaker(index, asked, weights)
-    parts["form"] = _form(index, asked.asks, weights)
+        for name in names:
+            values = found.get(name)
+            if values is not None:
+                values = values * getattr(weights, name)
+                parts[part] = values if part not in parts else parts[part] + values
+    parts["form"] += _form(index, asked.asks, weights)
+    if asked.people:
+        parts["speaker"] = _speaker(index, asked, weights)
+    entities: list[str] = []
     if index.entity_rows:
         parts["names"], entities = _entities(index, query.text, weights)
-    else:
-        entities = []
+    total = np.full(n, weights.base, np.float32)
+    for values in parts.values():
+        total += values
     parts["base"] = np.float32(weights.base)
-    total = np.full(n, parts["base"], np.float32)
-    for name, part in parts.items():
-        if name != "base":
-            total += part
     people = [index.speaker_names[number] for number in asked.people]
     return Relevance(total, parts, tuple(dict.fromkeys(people + entities)))
 
@@ -204,8 +205,6 @@ def signals(index: SpaceIndex, query: Query, asked: Asked, eligible: Bools | Non
 
 def _speaker(index: SpaceIndex, asked: Asked, weights: Weights) -> Floats | np.float32:
     """Whether the one who is asked about said it; as much less likely for the others."""
-    if not asked.people:
-        return np.float32(0)
     weight = weights.speaker
     if len(asked.people) > 1:
         if asked.asks.both:
