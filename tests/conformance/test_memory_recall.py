@@ -31,7 +31,7 @@ async def test_every_recall_gives_one_shape_with_or_without_an_embedder(url: str
                 time = await memory.recall_timeline(space.id, query="puppy", limit=most_wanted)
                 assert (topic.mode, entity.mode, time.mode) == tuple(RecallMode)
                 assert (topic.total_candidates, entity.total_candidates, time.total_candidates) == (3, 2, 3)
-                for result, most in ((topic, 3), (entity, 2), (time, 3)):
+                for result, most in ((topic, 3), (entity, 2), (time, 1)):
                     assert_sound(result)
                     assert len(result) == min(most_wanted, most)
                     assert result.atoms == [hit.atom for hit in result]
@@ -45,6 +45,20 @@ async def test_every_recall_gives_one_shape_with_or_without_an_embedder(url: str
                 await memory.recall_timeline(empty.id, "Ann", "Anything?"),
             ):
                 assert (result.hits, result.total_candidates) == ((), 0)
+
+
+async def test_a_timeline_of_a_topic_tells_what_stood_in_its_place_and_nothing_else(rc: Recollect) -> None:
+    memory = rc.user("maya").memory
+    space = await memory.create_space()
+    first = await memory.add_atom(space.id, "Prefers morning meetings.", valid_from=NOON - 90 * DAY)
+    await memory.add_atom(space.id, "Has a dog called Bruno.", valid_from=NOON - 60 * DAY)
+    second = await memory.supersede_atom(first.id, "Takes calls after lunch only.", valid_from=NOON - 30 * DAY)
+    third = await memory.supersede_atom(second.id, "Is free on Fridays.", valid_from=NOON - DAY)
+    for asked in ("meetings", "calls after lunch", "Fridays"):
+        result = await memory.recall_timeline(space.id, query=asked)
+        assert [atom.id for atom in result.atoms] == [first.id, second.id, third.id]
+    only = await memory.recall_timeline(space.id, query="meetings", include_superseded=False)
+    assert first.id not in [atom.id for atom in only.atoms]
 
 
 async def test_what_says_the_same_is_ordered_by_age_importance_and_entities(rc: Recollect) -> None:
@@ -225,6 +239,23 @@ async def test_a_timeline_tells_how_things_changed_as_was_known_then(rc: Recolle
     for given in wrong:
         with pytest.raises(InvalidArgumentError):
             await memory.recall_timeline(space.id, **given)
+
+
+async def test_the_ends_of_time_are_moments_like_others(rc: Recollect) -> None:
+    memory = rc.user("maya").memory
+    space = await memory.create_space()
+    first, last = "0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z"
+    begun = await memory.add_atom(space.id, "The world began.", valid_from=first)
+    await memory.supersede_atom(begun.id, "The world goes on.", valid_from=NOON)
+    await memory.add_atom(space.id, "The world ends.", valid_from=last)
+    for now in (first, last, NOON):
+        for query in ("last year", "in 10000 years", "99999999999 weeks ago", "next May", "the 31st of February"):
+            assert_sound(await memory.recall_by_topic(space.id, query, now=now))
+            assert_sound(await memory.recall_timeline(space.id, query=query, now=now))
+    assert texts(await memory.recall_by_topic(space.id, "world", valid_at=first)) == ["The world began."]
+    assert len(await memory.recall_by_topic(space.id, "world", valid_at=last)) == 2
+    assert len(await memory.recall_timeline(space.id, from_=first, to=last)) == 3
+    assert texts(await memory.list_atoms(space.id, valid_at=first)) == ["The world began."]
 
 
 async def test_scores_fall_from_hit_to_hit_however_close_they_are() -> None:

@@ -31,6 +31,9 @@ LONGEST_WORD = 250
 CANDIDATES = 300
 """In a space too large to be held: how much of a question is searched for, and how many are ranked by each search."""
 
+RELATED = 3.0
+"""On a timeline, what is so many log-odds less likely than the best is taken to be about something else."""
+
 AGE = 0.03
 IMPORTANCE = 0.25
 ENTITY = 1.5
@@ -111,7 +114,7 @@ class Recall:
             rows = np.flatnonzero(eligible)
             if query is not None:
                 scored = await self._topic(view, query, vector, asked.now, eligible)
-                kept = _best(view, scored.total, rows, asked.limit)
+                kept = _history(view, scored.total, rows, asked.limit)
             else:
                 scored = _even(view, asked.now, part)
                 kept = rows[np.lexsort((-rows, -view.valid_from.view[rows]))][: asked.limit]
@@ -239,6 +242,16 @@ def _best(view: SpaceView, total: Floats, rows: Rows, limit: int) -> Rows:
         scores = total[rows]
     order = np.lexsort((-rows, -view.valid_from.view[rows], -scores))
     return rows[order[:limit]]
+
+
+def _history(view: SpaceView, total: Floats, rows: Rows, limit: int) -> Rows:
+    """The best rows for a topic, as far as they have to do with it, and what stood in their place before and after."""
+    best = _best(view, total, rows, limit)
+    if not len(best):
+        return best
+    near = best[total[best] >= total[best[0]] - RELATED]
+    chains = np.array(sorted({row for found in near.tolist() for row in view.chain(found)}), np.int64)
+    return _best(view, total, np.intersect1d(chains, rows), limit)
 
 
 def _hits(view: SpaceView, asked: Recollection, rows: Rows, scored: _Scored, eligible: Bools) -> list[RecallHit]:

@@ -64,6 +64,7 @@ class SpaceView:
         self._by_name: dict[str, list[str]] = {}
         self._longest_name = 0
         self._about: dict[str, set[int]] = {}
+        self._numbers: dict[str, int] = {}
         self._text_bytes = 0
 
     def __len__(self) -> int:
@@ -79,6 +80,16 @@ class SpaceView:
     def has_all_vectors(self) -> bool:
         """Whether every text that may be recalled has been embedded by the present embedder."""
         return bool((self._embedded.view | ~(self._active.view | self._archived.view)).all())
+
+    def chain(self, row: int) -> list[int]:
+        """The rows that stood in one place one after the other, this one among them."""
+        found = [row]
+        for place in (memory_rows.SUPERSEDES, memory_rows.SUPERSEDED_BY):
+            other = self._numbers.get(self.rows[row][place])
+            while other is not None:
+                found.append(other)
+                other = self._numbers.get(self.rows[other][place])
+        return found
 
     def atom(self, row: int) -> Atom:
         """The atom of a row."""
@@ -160,6 +171,7 @@ class SpaceView:
         self._embedded.extend(np.zeros(len(rows), np.bool_))
         for number, row in enumerate(rows, first):
             self._text_bytes += len(row[memory_rows.TEXT])
+            self._numbers[row[0]] = number
             for id in memory_rows.ids(row[memory_rows.ENTITY_IDS]):
                 self._about.setdefault(id, set()).add(number)
 

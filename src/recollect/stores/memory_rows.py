@@ -22,7 +22,7 @@ from recollect.types.scope import Scope
 from recollect.types.times import from_micros
 
 TEXT, CATEGORY, KIND, IMPORTANCE, STATUS, VALID_FROM, CREATED_AT = 5, 6, 7, 8, 10, 11, 13
-SOURCE_CONVERSATION_ID, ENTITY_IDS, SEQ = 18, 20, 21
+SUPERSEDES, SUPERSEDED_BY, SOURCE_CONVERSATION_ID, ENTITY_IDS, SEQ = 16, 17, 18, 20, 21
 """Places in a row of `atoms`, for whoever needs a few of them of many rows."""
 
 
