@@ -389,7 +389,8 @@ async def test_nothing_recalls_what_was_forgotten(rc: Recollect) -> None:
         ):
             with pytest.raises(NotFoundError):
                 await attempt
-    await memory.remember_conversation(space.id, talk.id)
+    again = await memory.remember_conversation(space.id, talk.id)
+    assert texts(again) == ["User: Ann keeps bees.", "User: Ann sold her boat."]
     assert "User: I keep a heron." not in await everywhere(memory, space.id, "heron")
     space_now, about = await memory.get_space(space.id), await memory.get_entity(ann.id)
     assert space_now is not None

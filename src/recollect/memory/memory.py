@@ -385,8 +385,8 @@ class Memory:
     async def remember_conversation(self, space_id: str, conversation_id: str) -> builtins.list[Atom]:
         """Remember a conversation word for word, without any model: each message becomes a dated, cited EPISODE atom.
 
-        Doing it again adds only what was said since. Messages that the person could not see, and what tools gave, stay
-        in the log alone.
+        Doing it again adds only what was said since; what was deleted stays so. Messages that the person could not see,
+        and what tools gave, stay in the log alone.
         """
         space_id = common.known_id("space", space_id)
         log = self._runtime.store.conversations
@@ -398,8 +398,8 @@ class Memory:
         seq = 0
         while messages := await log.messages(self._scope, id, after=seq, limit=BATCH, from_start=True):
             drafts = verbatim_drafts(conversation, messages)
-            if drafts:
-                stored += await self._add(space_id, drafts)
+            remembered = await self._add(space_id, drafts)
+            stored += [atom for atom in remembered if atom.status is not AtomStatus.DELETED]
             seq = messages[-1].seq
         return stored
 
