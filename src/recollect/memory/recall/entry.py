@@ -5,7 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-_SPEAKER = re.compile(r"\s*([^\W\d_][\w.'\u2019-]*(?: [^\W\d_][\w.'\u2019-]*){0,3}):\s+(?=\S)")
+_SPEAKER = re.compile(r"\s*([^\W\d_][\w.'\u2019-]*(?: [^\W_][\w.'\u2019-]*){0,3}):\s+(?=\S)")
+_ROLES = frozenset(("user", "assistant", "agent", "speaker", "person", "participant"))
+_PARTICLES = frozenset(
+    ("van", "von", "der", "den", "de", "da", "di", "do", "dos", "del", "della", "la", "le", "bin", "al")
+)
 _NO_NAMES = frozenset(
     """
     note notes todo reminder ps nb fyi edit update warning important tip question answer summary example result re fw
@@ -42,9 +46,15 @@ def split_speaker(text: str) -> tuple[str | None, str]:
     if found is None:
         return None, text
     name = found.group(1)
-    parts = name.split()
-    if not (name[0].isupper() or not name[0].islower()) and name.casefold() not in ("user", "assistant"):
+    first, *others = name.split()
+    role = first.casefold() in _ROLES
+    if (first[0].islower() and not role) or first.casefold() in _NO_NAMES:
         return None, text
-    if any(part[0].islower() for part in parts[1:]) or parts[0].casefold() in _NO_NAMES:
+    # "Maria da Silva" and "Speaker 2", but not "My plan" or "Chapter 2".
+    if not all(other[0].isdigit() if role else _may_be_name(other) for other in others):
         return None, text
     return name, text[found.end() :]
+
+
+def _may_be_name(word: str) -> bool:
+    return not word[0].isdigit() and (not word[0].islower() or word in _PARTICLES)

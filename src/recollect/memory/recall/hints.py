@@ -35,11 +35,12 @@ class Asks:
 class Language:
     """How one language asks.
 
-    `when` to `who` find the question, `both` says that it is about all of the people it names, `places` are words
-    that stand before the name of a place, with an `articles` word between them or not, and `address` is in texts that
-    speak to somebody.
+    `spoken` tells that a question is in it, `when` to `who` find what it asks, `both` that it is about all of the people
+    it names. `places` are words that stand before the name of a place, with one of the `articles` between them or not,
+    and `address` is in texts that speak to somebody.
     """
 
+    spoken: re.Pattern[str]
     when: re.Pattern[str]
     where: re.Pattern[str]
     count: re.Pattern[str]
@@ -51,6 +52,10 @@ class Language:
 
 
 ENGLISH = Language(
+    spoken=re.compile(
+        r"\b(?:what|when|where|who|whom|whose|which|why|how|did|does|do|is|are|was|were|has|have|had|can|could|would|the|of)\b",
+        re.I,
+    ),
     when=re.compile(r"\b(?:when|what (?:date|day|month|year|time)|how long ago|which (?:day|month|year|date))\b", re.I),
     where=re.compile(
         r"\b(?:where|(?:what|which) (?:\w+ ){0,2}"
@@ -67,18 +72,17 @@ ENGLISH = Language(
     address=(" you", "You"),
 )
 LANGUAGES = {"en": ENGLISH}
+_PLACES: frozenset[str] = frozenset().union(*(language.places for language in LANGUAGES.values()))
+_ARTICLES: frozenset[str] = frozenset().union(*(language.articles for language in LANGUAGES.values()))
+_ADDRESS = tuple(address for language in LANGUAGES.values() for address in language.address)
 
 _CAPITAL = re.compile(r" [\"'\u201c]?[A-Z\u00c0-\u00de][a-z\u00df-\u00ff]")
 _SENTENCE_ENDS = frozenset((".", "!", "?", "", "\u2026", "*", ")", "-", "\u2014", ":", " "))
-_ENGLISH = re.compile(
-    r"\b(?:what|when|where|who|whom|whose|which|why|how|did|does|do|is|are|was|were|has|have|had|can|could|would|the|of)\b",
-    re.I,
-)
 
 
 def language_of(question: str) -> Language | None:
     """The language whose hints hold for a question."""
-    return ENGLISH if _ENGLISH.search(question) else None
+    return next((language for language in LANGUAGES.values() if language.spoken.search(question)), None)
 
 
 def read_question(question: str) -> Asks:
@@ -102,7 +106,7 @@ def read_question(question: str) -> Asks:
 def text_signs(text: str) -> int:
     """What a text is a sign of: that it asks, that it names something or a place, that it speaks to somebody."""
     signs = QUESTION if "?" in text[-40:] else 0
-    if any(address in text for address in ENGLISH.address):
+    if any(address in text for address in _ADDRESS):
         signs |= ADDRESS
     for capital in _CAPITAL.finditer(text):
         at = capital.start()
@@ -110,7 +114,7 @@ def text_signs(text: str) -> int:
             continue
         signs |= NAMED
         before = text[max(0, at - 24) : at].rsplit(" ", 2)
-        word = before[-2] if before[-1] in ENGLISH.articles and len(before) > 1 else before[-1]
-        if word in ENGLISH.places:
+        word = before[-2] if before[-1] in _ARTICLES and len(before) > 1 else before[-1]
+        if word in _PLACES:
             return signs | PLACE
     return signs
