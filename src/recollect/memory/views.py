@@ -79,8 +79,10 @@ class SpaceViews:
                 if held.view.version < 0 or isinstance(error, NotFoundError):
                     self.forget(scope, space_id)  # nothing is in it, or it is gone
                 raise
-            yield view
-            self._settle(scope, space_id, held)
+            try:
+                yield view
+            finally:
+                self._settle(scope, space_id, held)
 
     async def _caught_up(self, held: _Held, scope: Scope, space_id: str, search: Finding) -> SpaceView:
         view = held.view

@@ -10,6 +10,7 @@ import pytest
 
 from recollect import Recollect
 from recollect.errors import NotFoundError, StoreUnavailableError
+from recollect.memory import recalling
 from recollect.memory import views as views_module
 from recollect.memory.view import SpaceView
 from recollect.stores import SpaceChanges
@@ -217,3 +218,21 @@ async def test_a_large_change_is_taken_in_beside_other_work(tmp_path: Path, monk
         assert rc._memory.views.nbytes == 0
         await rc.open()
         assert len(await memory.recall_by_topic(space, "heron 9", 1000)) == 300
+
+
+async def test_what_is_held_is_counted_also_if_ranking_it_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Recollect(tmp_path / "recollect.db") as rc:
+        memory, space = await filled(rc, 30)
+
+        def failing(*given: Any) -> Any:
+            raise ZeroDivisionError
+
+        with monkeypatch.context() as broken:
+            broken.setattr(recalling, "_best", failing)
+            with pytest.raises(ZeroDivisionError):
+                await memory.recall_by_topic(space, "heron")
+        assert len(rc._memory.views) == 1
+        assert rc._memory.views.nbytes > 30 * 256 * 2
+        assert len(await memory.recall_by_topic(space, "heron", 100)) == 30
