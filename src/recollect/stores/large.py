@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from recollect.stores import memory_rows
-from recollect.stores.engine import Operation
+from recollect.stores.engine import FOREVER, Operation
 from recollect.stores.ports import Search, SpaceChanges
 
 NEIGHBOURS = 4
@@ -15,7 +15,8 @@ NEIGHBOURS = 4
 def find(space_id: str, search: Search, meaning: bool) -> Operation[SpaceChanges]:
     """Atoms with words of what is asked, near to it in meaning, or about what it names; and those around them.
 
-    With ids of entities, only what is about them. Where nothing is found, the newest in the time asked for.
+    With ids of entities, only what is about them. Where nothing is found, the newest in the time asked for. Where also
+    what is over is asked for, all that stood in the place of what was found.
     """
     values: dict[str, Any] = {
         "space_id": space_id,
@@ -48,6 +49,9 @@ def find(space_id: str, search: Search, meaning: bool) -> Operation[SpaceChanges
         found |= {row[0] for row in rows}
     if not found and not search.entity_ids:
         rows = yield "large_by_time", values
+        found |= {row[0] for row in rows}
+    if search.over_at == -FOREVER and found:
+        rows = yield "large_chains", {"space_id": space_id, "seqs": sorted(found)}
         found |= {row[0] for row in rows}
     around = {near for seq in found for near in range(max(1, seq - NEIGHBOURS), seq + NEIGHBOURS + 1)}
     wanted = {"space_id": space_id, "seqs": sorted(around)}

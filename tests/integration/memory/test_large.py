@@ -270,3 +270,22 @@ async def test_a_topic_in_the_life_of_someone_much_spoken_of_is_found(postgres_u
             result = await memory.recall_timeline(space, name, "otter chapel", limit=1)
             assert texts(result) == ["Fido and Rex saw a otter at the chapel."], name
             assert len(await memory.recall_by_entity(space, name, 15)) == 15
+
+
+async def test_a_timeline_tells_all_that_stood_in_the_place_of_what_was_found(postgres_url: str) -> None:
+    async with large(postgres_url) as rc:
+        memory, space = await remembered(rc)
+        clock: Any = rc.clock
+        said = ["Prefers morning meetings.", "Takes calls after lunch only.", "Is free on Fridays.", "Has a secretary."]
+        now = clock.pass_by(DAY)
+        atom = await memory.add_atom(space, said[0], valid_from=now)
+        for text in said[1:]:
+            await memory.add_atoms(space, [{"text": f"maya saw a gull, {text[:3]} {n}."} for n in range(15)])
+            now = clock.pass_by(DAY)
+            atom = await memory.supersede_atom(atom.id, text, valid_from=now)
+        async with Recollect(postgres_url, clock=clock) as whole:
+            for asked in ("meetings", "calls after lunch", "Fridays", "secretary"):
+                held = await whole.user("maya").memory.recall_timeline(space, query=asked)
+                found = await memory.recall_timeline(space, query=asked)
+                assert [text for text in texts(found) if text in said] == said, asked
+                assert [text for text in texts(held) if text in said] == said, asked

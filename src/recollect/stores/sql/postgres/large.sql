@@ -92,6 +92,20 @@ WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND spa
 ORDER BY valid_from DESC, seq DESC
 LIMIT CAST(:limit AS BIGINT);
 
+-- name: large_chains
+WITH RECURSIVE chain AS (
+    SELECT seq, supersedes, superseded_by
+    FROM atoms
+    WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
+        AND seq = ANY(CAST(:seqs AS BIGINT[])) AND (supersedes IS NOT NULL OR superseded_by IS NOT NULL)
+    UNION
+    SELECT atoms.seq, atoms.supersedes, atoms.superseded_by
+    FROM chain
+    INNER JOIN atoms ON atoms.id IN (chain.supersedes, chain.superseded_by)
+    WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
+)
+SELECT seq FROM chain;
+
 -- name: large_entities_named
 SELECT
     id, space_id, tenant_id, app_id, user_id, type, canonical_name, description, attributes, aliases, status, merged_into,
