@@ -35,9 +35,9 @@ class Asks:
 class Language:
     """How one language asks.
 
-    `spoken` tells that a question is in it, `when` to `who` find what it asks, `both` that it is about all of the people
-    it names. `places` are words that stand before the name of a place, with one of the `articles` between them or not,
-    and `address` is in texts that speak to somebody.
+    `spoken` tells that a question is in it, `when` to `who` find what it asks, `both` that it is about all of the
+    people it names. `places` are words that stand before the name of a place, with one of the `articles` between them
+    or not, and `address` is in texts that speak to somebody.
     """
 
     spoken: re.Pattern[str]

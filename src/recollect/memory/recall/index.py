@@ -17,7 +17,7 @@ from recollect.memory.recall.entry import Entry, split_speaker
 from recollect.memory.recall.grown import Bools, Floats, Grown, Ints
 from recollect.memory.recall.layout import Layout, lay_out
 from recollect.memory.recall.postings import Postings
-from recollect.memory.recall.words import TIME, all_words, name_words, words
+from recollect.memory.recall.words import all_words, name_words, words
 
 __all__ = ["Bools", "Floats", "Grown", "Ints", "SpaceIndex", "WordVectors"]
 
@@ -67,10 +67,7 @@ class SpaceIndex:
         self._group_of: list[str | None] = []
         self._place_in_group: list[int] = []
         self._sizes = Grown(np.float32)
-        self._dated = 0
-        self._date_rows = Grown(np.int64)
-        self._date_starts = Grown(np.int64)
-        self._date_ends = Grown(np.int64)
+        self._times: dict[int, tuple[tuple[int, int], ...]] = {}
         self._text_bytes = 0
         self._layout: Layout | None = None
 
@@ -135,11 +132,10 @@ class SpaceIndex:
     def nbytes(self) -> int:
         """About how much memory it holds, texts included."""
         grown = [self.moments, self.signs, self.speakers, self.lengths, self.before, self.embedded, self._sessions]
-        grown += [self._sizes, self._date_rows, self._date_starts, self._date_ends]
-        arrays = sum(array.nbytes for array in grown) + self._word_vectors.nbytes + self.postings.nbytes
+        arrays = sum(array.nbytes for array in [*grown, self._sizes]) + self._word_vectors.nbytes + self.postings.nbytes
         arrays += 0 if self.vectors is None else self.vectors.nbytes
         arrays += 0 if self._layout is None else self._layout.nbytes
-        return arrays + self._text_bytes + 32 * len(self) + 100 * len(self._groups)
+        return arrays + self._text_bytes + 32 * len(self) + 100 * len(self._groups) + 300 * len(self._times)
 
     @property
     def layout(self) -> Layout:
@@ -194,22 +190,14 @@ class SpaceIndex:
         asked = _short(self._words.words(forms))
         return np.asarray(asked @ self._word_vectors[: asked.shape[1], :size], np.float32)
 
-    def dated(self) -> tuple[Ints, Ints, Ints]:
-        """The times that texts speak of: rows, starts and ends. Texts are read when first asked for."""
-        if self._dated < len(self):
-            rows, starts, ends = [], [], []
-            for row in np.flatnonzero(self.signs.view[self._dated :] & TIME).tolist():
-                row += self._dated
-                for span in dates.read_text(self.texts[row], int(self.moments.view[row])):
-                    if span.end - span.start <= LONGEST_SPAN:
-                        rows.append(row)
-                        starts.append(span.start)
-                        ends.append(span.end)
-            self._date_rows.extend(rows)
-            self._date_starts.extend(starts)
-            self._date_ends.extend(ends)
-            self._dated = len(self)
-        return self._date_rows.view, self._date_starts.view, self._date_ends.view
+    def times_of(self, row: int) -> tuple[tuple[int, int], ...]:
+        """The times a text speaks of, as starts and ends. It is read when first asked for."""
+        found = self._times.get(row)
+        if found is None:
+            spans = dates.read_text(self.texts[row], int(self.moments.view[row]))
+            found = tuple((span.start, span.end) for span in spans if span.end - span.start <= LONGEST_SPAN)
+            self._times[row] = found
+        return found
 
     def _speaker_of(self, name: str) -> int:
         """A speaker's number; the same for "Ann" and "ANN"."""

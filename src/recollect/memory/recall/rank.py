@@ -20,11 +20,14 @@ from recollect.memory.recall.grown import Bools, Floats
 from recollect.memory.recall.hints import Asks
 from recollect.memory.recall.index import SpaceIndex
 from recollect.memory.recall.matching import match_words
-from recollect.memory.recall.words import Word, all_words, name_words, words
+from recollect.memory.recall.words import TIME, Word, all_words, name_words, words
 
 DAY = 86_400_000_000.0
 DAYS_NEAR = 5.0
 """A memory so many days away from a date that is asked about counts 1/e of one from that date."""
+
+MOST_READ = 64
+"""How many texts of a space are read for the times they speak of, for one query."""
 
 BEFORE_SHARE = 0.7
 """What the meaning of the row before counts beside that of the row itself."""
@@ -92,7 +95,6 @@ PARTS = {
     "words nearby": ("nearby",),
     "same conversation": ("conversation", "conversation_meaning"),
     "meaning": ("meaning",),
-    "date": ("date",),
     "form": ("length",),
 }
 """What is shown of a score, and the signals in each part."""
@@ -144,6 +146,9 @@ def relevance(index: SpaceIndex, query: Query, eligible: Bools | None = None, we
     total = np.full(n, weights.base, np.float32)
     for values in parts.values():
         total += values
+    if asked.spans:
+        parts["date"] = _dates(index, asked, total) * weights.date
+        total += parts["date"]
     parts["base"] = np.float32(weights.base)
     people = [index.speaker_names[number] for number in asked.people]
     return Relevance(total, parts, tuple(dict.fromkeys(people + entities)))
@@ -198,8 +203,6 @@ def signals(index: SpaceIndex, query: Query, asked: Asked, eligible: Bools | Non
     meaning, conversation_meaning = _meaning(index, query, eligible)
     if meaning is not None and conversation_meaning is not None:
         found |= {"meaning": meaning, "conversation_meaning": conversation_meaning}
-    if asked.spans:
-        found["date"] = _dates(index, asked)
     return found
 
 
@@ -283,13 +286,21 @@ def _spans(reading: Any) -> tuple[Any, ...]:
     return exact or spans
 
 
-def _dates(index: SpaceIndex, asked: Asked) -> Floats:
-    """1 for what is from the time asked about or speaks of it, less with every day between them; halved around 0."""
+def _dates(index: SpaceIndex, asked: Asked, total: Floats) -> Floats:
+    """1 for what is from the time asked about or speaks of it, less with every day between them; halved around 0.
+
+    Reading what a text speaks of takes its time, and is done for those that answer best but for the date.
+    """
     moments = index.moments.view
-    rows, starts, ends = index.dated()
     days = np.full(len(index), np.inf)
     for span in asked.spans:
         np.minimum(days, np.maximum(span.start - moments, moments - span.end) / DAY, out=days)
-        if len(rows):
-            np.minimum.at(days, rows, np.maximum(span.start - ends, starts - span.end) / DAY)
+    telling = np.flatnonzero(index.signs.view & TIME)
+    if len(telling) > MOST_READ:
+        least = np.partition(total[telling], -MOST_READ)[-MOST_READ]
+        telling = telling[total[telling] >= least][:MOST_READ]
+    for row in telling.tolist():
+        for start, end in index.times_of(row):
+            for span in asked.spans:
+                days[row] = min(days[row], max(span.start - end, start - span.end) / DAY)
     return np.asarray(np.exp(np.maximum(days, 0) / -DAYS_NEAR) - 0.5, np.float32)
