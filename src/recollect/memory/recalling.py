@@ -18,7 +18,7 @@ from recollect.memory.recall import dates, rank
 from recollect.memory.view import NEVER, SpaceView, Wanted, name_candidates, written_candidates
 from recollect.memory.views import SpaceViews
 from recollect.stores import Search
-from recollect.types.memory import LEAST_WEIGHT, RecallHit, RecallMode, RecallResult
+from recollect.types.memory import RecallHit, RecallMode, RecallResult
 from recollect.types.scope import Scope
 
 Floats = npt.NDArray[np.float32]
@@ -34,13 +34,9 @@ CANDIDATES = 300
 RELATED = 3.0
 """On a timeline, what is so many log-odds less likely than the best is taken to be about something else."""
 
-AGE = 0.03
-IMPORTANCE = 0.25
 ENTITY = 1.5
 MENTION = 1.0
-USUAL_IMPORTANCE = 3
-"""What a memory's age, importance and entities count, in log-odds. Age counts little: it decides between memories that
-answer equally well, and does not bury the one that answers best."""
+"""What it counts, in log-odds, that a memory is about what the question names, or about what was asked for at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,37 +170,33 @@ def _searched(text: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Scored:
-    """The rows' log-odds, and what they are made of."""
+    """The rows' log-odds, what they are made of, and what their entities are worth; one number stands for all rows."""
 
     total: Floats
     parts: Mapping[str, Any]
-    decay: Floats
-    bonus: Floats
+    bonus: Any = 1.0
 
 
 def _by_topic(view: SpaceView, asked: rank.Query, eligible: Bools) -> _Scored:
     relevance = rank.relevance(view.index, asked, None if eligible.all() else eligible)
+    lasting = view.lasting(asked.now)
+    parts = {**relevance.parts, "age": lasting.age, "importance": lasting.importance}
+    total = relevance.total + lasting.together
     named = view.named_in(asked.text)
+    if not named:
+        return _Scored(total, parts)
     bonus = np.ones(len(view), np.float32)
-    if named:
-        for entity in named:
-            bonus[view.about([entity.id])] += 1 / len(named)
-    decay, parts = _lasting(view, asked.now)
-    if named:
-        parts["entity"] = ENTITY * (bonus - 1)
-    total = relevance.total.astype(np.float32)
-    for part in parts.values():
-        total = total + part
-    return _Scored(total, {**relevance.parts, **parts}, decay, bonus)
+    for entity in named:
+        bonus[view.about([entity.id])] += 1 / len(named)
+    parts["entity"] = ENTITY * (bonus - 1)
+    return _Scored(total + parts["entity"], parts, bonus)
 
 
 def _even(view: SpaceView, now: int, part: str) -> _Scored:
     """Scores where the question itself does not prefer one memory to another."""
-    decay, parts = _lasting(view, now)
-    parts[part] = np.full(len(view), MENTION, np.float32)
-    about = np.full(len(view), 2.0 if part == ABOUT else 1.0, np.float32)
-    total: Floats = np.sum([*parts.values()], axis=0, dtype=np.float32)
-    return _Scored(total, parts, decay, about)
+    lasting = view.lasting(now)
+    parts = {part: MENTION, "age": lasting.age, "importance": lasting.importance}
+    return _Scored(lasting.together + np.float32(MENTION), parts, 2.0 if part == ABOUT else 1.0)
 
 
 ABOUT = "about it"
@@ -216,18 +208,6 @@ def _concerning(view: SpaceView, entity_ids: list[str], name: str | None) -> tup
         found[view.about(entity_ids)] = True
         return found, ABOUT
     return view.index.mentions(name), "mentions it"
-
-
-def _lasting(view: SpaceView, now: int) -> tuple[Floats, dict[str, Floats]]:
-    """What time left of each memory, and what that and its importance count."""
-    age = np.maximum(now - view.valid_from.view, 0)
-    halvings = age / view.half_lives.view
-    decay = np.maximum(np.exp2(-halvings), LEAST_WEIGHT).astype(np.float32)
-    parts: dict[str, Floats] = {
-        "age": AGE * np.log(decay),
-        "importance": np.float32(IMPORTANCE) * (view.importance.view.astype(np.float32) - USUAL_IMPORTANCE),
-    }
-    return decay, parts
 
 
 def _best(view: SpaceView, total: Floats, rows: Rows, limit: int) -> Rows:
@@ -260,9 +240,8 @@ def _hits(view: SpaceView, asked: Recollection, rows: Rows, scored: _Scored, eli
     hits = []
     # The score is what hits were ordered by: adding up the parts anew would round anew.
     totals = scored.total[rows].tolist()
-    for row, total, decay, bonus, *values in zip(
-        rows.tolist(), totals, scored.decay[rows].tolist(), scored.bonus[rows].tolist(), *columns, strict=True
-    ):
+    decays, bonuses = view.decay(rows, asked.now).tolist(), _column(scored.bonus, rows)
+    for row, total, decay, bonus, *values in zip(rows.tolist(), totals, decays, bonuses, *columns, strict=True):
         around = view.index.group_rows(row, asked.neighbours) if asked.neighbours else ()
         hits.append(
             RecallHit(

@@ -12,11 +12,12 @@ import numpy.typing as npt
 from recollect.memory.recall.entry import Entry
 from recollect.memory.recall.index import Grown, SpaceIndex, WordVectors
 from recollect.stores import SpaceChanges, memory_rows
-from recollect.types.memory import Atom, AtomStatus, CategoryKind, Entity, EntityStatus
+from recollect.types.memory import LEAST_WEIGHT, Atom, AtomStatus, CategoryKind, Entity, EntityStatus
 from recollect.types.names import folded
 
 Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float32]
 
 NEVER = 2**62
 KINDS = tuple(CategoryKind)
@@ -24,6 +25,14 @@ HALF_LIVES = np.array([kind.half_life.total_seconds() * 1e6 for kind in KINDS])
 LONGEST_NAME = 8
 LONGEST_TEXT = 200
 AROUND_WORDS = "\"'\u201c\u201d\u2018.,;:!?()[]\u2026"
+
+HOUR = 3_600_000_000
+AGE = 0.03
+IMPORTANCE = 0.25
+USUAL_IMPORTANCE = 3
+"""What a memory's age and importance count, in log-odds. Age counts little: it decides between memories that answer
+equally well, and does not bury the one that answers best."""
+
 ROW_BYTES = 900
 """About what a row takes besides its text: the tuple, its ids, its moments."""
 
@@ -39,6 +48,16 @@ class Wanted:
     archived: bool = False
     categories: tuple[str, ...] | None = None
     least_importance: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Lasting:
+    """What the rows' age and importance count, and both together, within one hour."""
+
+    hour: int
+    age: Floats
+    importance: Floats
+    together: Floats
 
 
 class SpaceView:
@@ -65,6 +84,7 @@ class SpaceView:
         self._longest_name = 0
         self._about: dict[str, set[int]] = {}
         self._numbers: dict[str, int] = {}
+        self._lasting: Lasting | None = None
         self._text_bytes = 0
 
     def __len__(self) -> int:
@@ -95,8 +115,23 @@ class SpaceView:
         """The atom of a row."""
         return memory_rows.atom(self.rows[row])
 
+    def decay(self, rows: Ints, now: int) -> npt.NDArray[np.float64]:
+        """What time left of the rows' weight."""
+        return _decay(now - self.valid_from.view[rows], self.half_lives.view[rows])
+
+    def lasting(self, now: int) -> Lasting:
+        """What age and importance count. It hardly changes within an hour, and is kept for so long."""
+        hour = now // HOUR
+        if self._lasting is None or self._lasting.hour != hour:
+            decay = _decay(hour * HOUR - self.valid_from.view, self.half_lives.view)
+            age = np.asarray(AGE * np.log(decay), np.float32)
+            importance = np.asarray(IMPORTANCE * (self.importance.view - float(USUAL_IMPORTANCE)), np.float32)
+            self._lasting = Lasting(hour, age, importance, age + importance)
+        return self._lasting
+
     def apply(self, changes: SpaceChanges) -> None:
         """Take in what changed."""
+        self._lasting = None
         present = len(self.rows)
         added = [row for row in changes.atoms if row[memory_rows.SEQ] > present]
         for row in changes.atoms:
@@ -220,6 +255,10 @@ class SpaceView:
             for name in _names(entity):
                 self._by_name.setdefault(name, []).append(entity.id)
                 self._longest_name = min(max(self._longest_name, len(name.split())), LONGEST_NAME)
+
+
+def _decay(age: Ints, half_lives: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    return np.maximum(np.exp2(-np.maximum(age, 0) / half_lives), LEAST_WEIGHT)
 
 
 def name_candidates(text: str, longest: int = LONGEST_NAME) -> Iterator[str]:
