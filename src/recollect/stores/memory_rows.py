@@ -85,8 +85,15 @@ def entity(row: Sequence[Any]) -> Entity:
 
 
 def ids(text: str) -> tuple[str, ...]:
-    """A JSON list of texts."""
-    return () if text == "[]" else tuple(json.loads(text))
+    """A JSON list of texts, which is mostly empty or of one plain id.
+
+    >>> ids("[]"), ids('["msg_1"]'), ids('["a","b"]')
+    ((), ('msg_1',), ('a', 'b'))
+    """
+    if text == "[]":
+        return ()
+    one = text[2:-2]
+    return (one,) if '"' not in one and "\\" not in one else tuple(json.loads(text))
 
 
 def numbers(vector: bytes) -> tuple[float, ...]:
