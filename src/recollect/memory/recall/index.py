@@ -87,16 +87,13 @@ class SpaceIndex:
         for row, entry in enumerate(entries, len(self.texts)):
             speaker, said = split_speaker(entry.text)
             found = words(said)
-            sign = hints.text_signs(said)
-            for _, _, sign_of_word in found:
-                sign |= sign_of_word
+            sign = hints.text_signs(said) | self.postings.add(row, found or all_words(said))
             session, before, sign = self._follow(row, entry, sign)
             sessions.append(session)
             befores.append(before)
             signs.append(sign)
             sizes.append(len(found))
             lengths.append(said.count(" ") + 1)
-            self.postings.add(row, found or all_words(said))
             speakers.append(-1 if speaker is None else self._speaker_of(speaker))
             for name in entry.names:
                 self._link(row, name)

@@ -28,11 +28,13 @@ class Postings:
         self._rows: list[int] = []
         self._counts: list[int] = []
 
-    def add(self, row: int, words: Sequence[Word]) -> None:
-        """Take in the words of a row; rows come in order."""
+    def add(self, row: int, words: Sequence[Word]) -> int:
+        """Take in the words of a row; rows come in order. Gives what the words are signs of."""
         terms = self.terms
         counted: dict[int, int] = {}
-        for term, form, _ in words:
+        signs = 0
+        for term, form, sign in words:
+            signs |= sign
             number = terms.get(term)
             if number is None:
                 number = terms[term] = len(terms)
@@ -41,6 +43,7 @@ class Postings:
         self._terms += counted
         self._counts += counted.values()
         self._rows += [row] * len(counted)
+        return signs
 
     def of(self, term: str) -> Ints:
         """The rows that have a term."""
