@@ -297,8 +297,9 @@ def _dates(index: SpaceIndex, asked: Asked, total: Floats) -> Floats:
         np.minimum(days, np.maximum(span.start - moments, moments - span.end) / DAY, out=days)
     telling = np.flatnonzero(index.signs.view & TIME)
     if len(telling) > MOST_READ:
-        least = np.partition(total[telling], -MOST_READ)[-MOST_READ]
-        telling = telling[total[telling] >= least][:MOST_READ]
+        # Those that tie at the end are left out together: equal texts are to score equally.
+        least = np.partition(total[telling], -MOST_READ - 1)[-MOST_READ - 1]
+        telling = telling[total[telling] > least]
     for row in telling.tolist():
         for start, end in index.times_of(row):
             for span in asked.spans:

@@ -155,6 +155,14 @@ def test_a_text_may_speak_of_the_time_that_is_asked_about() -> None:
     assert found[0] > found[1]
 
 
+def test_of_many_texts_those_that_answer_best_are_read_for_their_times() -> None:
+    said = to_micros(as_utc("2024-03-20T10:00:00Z"))
+    others = [Entry(f"Sold {n} chairs last week", said) for n in range(200)]
+    index = space([*others, Entry("Had the flu two months ago", said)], embedded=False)
+    assert rank(index, "Who had the flu in January 2024?", vector=False).parts["date"][-1] > 0
+    assert len(index._times) <= 64
+
+
 def test_questions_for_a_time_prefer_texts_that_tell_one() -> None:
     index = space(["Clara moved to Porto", "Clara moved to Porto last Friday"], embedded=False)
     found = rank(index, "When did Clara move to Porto?", vector=False)
@@ -271,6 +279,7 @@ def test_an_index_grown_bit_by_bit_ranks_as_one_made_at_once(entries: list[Entry
 
 @settings(deadline=None)
 @given(ANY_TEXT, ANY_TEXT, st.integers(1, 70))
+@example("yesterday", "yesterday", 65)
 def test_equal_texts_score_equally(said: str, asked: str, count: int) -> None:
     index = space([Entry(said, NOW)] * count)
     assert len(set(rank(index, asked).total.tolist())) == 1
