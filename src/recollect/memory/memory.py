@@ -398,7 +398,10 @@ class Memory:
         seq = 0
         while messages := await log.messages(self._scope, id, after=seq, limit=BATCH, from_start=True):
             drafts = verbatim_drafts(conversation, messages)
-            remembered = await self._add(space_id, drafts)
+            origins = [draft.origin for draft in drafts if draft.origin is not None]
+            known = await self._memories.originals(self._scope, space_id, origins)
+            added = await self._add(space_id, [draft for draft in drafts if draft.origin not in known])
+            remembered = [*known.values(), *added]
             stored += [atom for atom in remembered if atom.status is not AtomStatus.DELETED]
             seq = messages[-1].seq
         return stored
@@ -472,9 +475,10 @@ class Memory:
         )
 
     async def _add(self, space_id: str, drafts: Sequence[AtomDraft]) -> builtins.list[Atom]:
-        if not drafts:
-            return []
         space_id = common.known_id("space", space_id)
+        if not drafts:
+            await self._memories.version(self._scope, space_id)  # an unknown space is unknown, whatever is added
+            return []
         embedded = await self._embedded(drafts)
         return await self._memories.add(self._scope, space_id, embedded, now=self._runtime.clock())
 

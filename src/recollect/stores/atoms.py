@@ -95,6 +95,17 @@ def add(scope: Scope, space_id: str, drafts: Sequence[AtomDraft], now: int, wide
     return stored
 
 
+def originals(space_id: str, origins: Sequence[str]) -> Operation[dict[str, Atom]]:
+    """The atoms that were made from these."""
+    yield from version(space_id)
+    found: dict[str, Atom] = {}
+    for origin in origins:
+        rows = yield "atom_by_origin", {"space_id": space_id, "origin": origin}
+        if rows:
+            found[origin] = memory_rows.atom(rows[0])
+    return found
+
+
 def _added(
     scope: Scope, space_id: str, seq: int, version: int, draft: AtomDraft, supersedes: str | None, now: int, wide: bool
 ) -> Operation[Atom]:
@@ -233,10 +244,12 @@ def supersede(scope: Scope, old_id: str, draft: AtomDraft, now: int, wide: bool)
 def set_status(id: str, status: AtomStatus, now: int) -> Operation[Atom]:
     """Archive, restore or delete an atom."""
     found = yield from _known(id)
+    if found.status == status:
+        return found
     space_id = found.memory_space_id
     space = yield from touched(space_id, now)
     atom = yield from _known(id)
-    if atom.status == status:
+    if atom.status == status:  # somebody else was faster
         return atom
     [row] = yield "atom_get", {"id": id}
     seq = row[memory_rows.SEQ]

@@ -92,6 +92,9 @@ def unlinked(entity_id: str, version: int, counted: int, now: int) -> Operation[
 def merge(canonical_id: str, alias_id: str, now: int) -> Operation[Entity]:
     """Let one entity stand for another."""
     first = yield from _standing(canonical_id)
+    other = yield from _standing(alias_id)
+    if first.id == other.id:
+        return first
     space_id = first.memory_space_id
     space = yield "space_touch", {"id": space_id, "now": now, "added": 0, "counted": 0}
     if not space:

@@ -48,6 +48,9 @@ class SqlMemories:
     async def add(self, scope: Scope, space_id: str, drafts: Sequence[AtomDraft], *, now: datetime) -> list[Atom]:
         return await self._engine.write(scope, partial(atoms.add, scope, space_id, drafts, to_micros(now), self._wide))
 
+    async def originals(self, scope: Scope, space_id: str, origins: Sequence[str]) -> dict[str, Atom]:
+        return await self._engine.read(scope, partial(atoms.originals, space_id, origins))
+
     async def atom(self, scope: Scope, id: str) -> Atom | None:
         return await self._engine.read(scope, partial(atoms.get_atom, id))
 

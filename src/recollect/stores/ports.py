@@ -243,7 +243,7 @@ class Memories(Protocol):
     - A space that was deleted is unknown, and so is all that is in it.
     - `add` stores all drafts or none, numbered by `seq`, dense from 1 in each space, in the order of commits. A draft
       whose origin the space already holds is not stored again: the stored atom takes its place. Raises `NotFoundError`
-      for the space or an entity.
+      for the space or an entity. `originals` gives the stored atoms of some origins.
     - An atom holds at (valid_at, known_at) if it was created by `known_at`, has begun by `valid_at`, and no closing
       known by then ends it at or before `valid_at`. `supersede` adds the new atom and closes all atoms before it in the
       chain at its `valid_from`, from `now` on: once any of a chain has begun, exactly one holds. Raises
@@ -272,6 +272,8 @@ class Memories(Protocol):
     async def delete_space(self, scope: Scope, id: str, *, now: datetime) -> None: ...
 
     async def add(self, scope: Scope, space_id: str, drafts: Sequence[AtomDraft], *, now: datetime) -> list[Atom]: ...
+
+    async def originals(self, scope: Scope, space_id: str, origins: Sequence[str]) -> dict[str, Atom]: ...
 
     async def atom(self, scope: Scope, id: str) -> Atom | None: ...
 

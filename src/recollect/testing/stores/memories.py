@@ -149,6 +149,9 @@ class MemoryContract:
         assert len(await held(store, space, NOON)) == 11
         changes = await store.memories.changes(MAYA, space.id, after=-1, embedder="")
         assert [row[-1] for row in changes.atoms] == list(range(1, 12))
+        first = added[0][0]
+        assert await store.memories.originals(MAYA, space.id, ["m1", "m2"]) == {"m1": first}
+        assert await store.memories.originals(MAYA, (await make_space(store)).id, ["m1"]) == {}
 
     async def test_listing_gives_the_newest_first_by_category_status_and_page(self, store: Store) -> None:
         space = await make_space(store)
@@ -221,7 +224,9 @@ class MemoryContract:
         [atom] = await add(store, space, make_atom(entity_ids=(ann.id,)))
         set_status = store.memories.set_status
         archived = await set_status(MAYA, atom.id, AtomStatus.ARCHIVED, now=utc_now())
+        version = await store.memories.version(MAYA, space.id)
         assert await set_status(MAYA, atom.id, AtomStatus.ARCHIVED, now=utc_now()) == archived
+        assert await store.memories.version(MAYA, space.id) == version
         assert archived.status is AtomStatus.ARCHIVED
         assert (await self._counts(store, space, ann)) == (0, 0)
         await set_status(MAYA, atom.id, AtomStatus.ACTIVE, now=utc_now())
@@ -389,6 +394,7 @@ class MemoryContract:
                 memories.entities_named(other, space.id, "Ann"),
                 memories.merge(other, ann.id, ann.id, now=utc_now()),
                 memories.changes(other, space.id, after=-1, embedder="e"),
+                memories.originals(other, space.id, ["m1"]),
                 memories.save_vectors(other, space.id, "e", [(1, HALVES)], now=utc_now()),
                 memories.add(other, theirs.id, [make_atom(entity_ids=(ann.id,))], now=utc_now()),
             ):
