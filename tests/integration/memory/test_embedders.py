@@ -323,3 +323,16 @@ async def test_long_work_of_an_embedder_does_not_hold_up_closing(tmp_path: Path,
     async with Recollect(path, embedder=HashEmbedder("old")) as rc:
         assert await makers(rc, space) in ({"old": 9}, {"new": 9})
         await found_by_words(rc, space)
+
+
+async def test_a_conversation_that_grows_is_embedded_once(tmp_path: Path) -> None:
+    embedder = HashEmbedder()
+    async with Recollect(tmp_path / "r.db", embedder=embedder) as rc:
+        maya = rc.user("maya")
+        space = await maya.memory.create_space()
+        talk = await maya.conversations.create("chat")
+        for n in range(4):
+            await maya.conversations.append_user_message(talk.id, f"Herons, {n} of them.")
+            assert len(await maya.memory.remember_conversation(space.id, talk.id)) == n + 1
+        assert len(await maya.memory.remember_conversation(space.id, talk.id)) == 4
+        assert len(embedder.embedded) == 4
