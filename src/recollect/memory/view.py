@@ -21,17 +21,18 @@ Floats = npt.NDArray[np.float32]
 
 NEVER = 2**62
 KINDS = tuple(CategoryKind)
+KIND_NUMBERS = {kind.value: number for number, kind in enumerate(KINDS)}
 HALF_LIVES = np.array([kind.half_life.total_seconds() * 1e6 for kind in KINDS])
 LONGEST_NAME = 8
 LONGEST_TEXT = 200
 AROUND_WORDS = "\"'\u201c\u201d\u2018.,;:!?()[]\u2026"
 
 HOUR = 3_600_000_000
-AGE = 0.03
+AGES = np.array([0.01 if kind is CategoryKind.EPISODE else 0.25 for kind in KINDS])
 IMPORTANCE = 0.25
 USUAL_IMPORTANCE = 3
-"""What a memory's age and importance count, in log-odds. Age counts little: it decides between memories that answer
-equally well, and does not bury the one that answers best."""
+"""What a memory's age, by its kind, and importance count, in log-odds. An old fact may no longer hold. An old episode
+happened all the same: its age decides between those that answer equally well, and does not bury the best."""
 
 ROW_BYTES = 900
 """About what a row takes besides its text: the tuple, its ids, its moments."""
@@ -68,7 +69,7 @@ class SpaceView:
         self.index = SpaceIndex(words)
         self.rows: list[Sequence[Any]] = []
         self.valid_from = Grown(np.int64)
-        self.half_lives = Grown(np.float64)
+        self._kinds = Grown(np.int8)
         self.importance = Grown(np.int8)
         self._created_at = Grown(np.int64)
         self._active = Grown(np.bool_)
@@ -93,7 +94,7 @@ class SpaceView:
     @property
     def nbytes(self) -> int:
         """About how much memory it takes."""
-        columns = sum(column.nbytes for column in (self.valid_from, self.half_lives, self._created_at, self._over_at))
+        columns = sum(column.nbytes for column in (self.valid_from, self._known_over, self._created_at, self._over_at))
         return self.index.nbytes + 2 * columns + self._text_bytes + ROW_BYTES * len(self.rows)
 
     @property
@@ -117,14 +118,14 @@ class SpaceView:
 
     def decay(self, rows: Ints, now: int) -> npt.NDArray[np.float64]:
         """What time left of the rows' weight."""
-        return _decay(now - self.valid_from.view[rows], self.half_lives.view[rows])
+        return _decay(now - self.valid_from.view[rows], HALF_LIVES[self._kinds.view[rows]])
 
     def lasting(self, now: int) -> Lasting:
         """What age and importance count. It hardly changes within an hour, and is kept for so long."""
         hour = now // HOUR
         if self._lasting is None or self._lasting.hour != hour:
-            decay = _decay(hour * HOUR - self.valid_from.view, self.half_lives.view)
-            age = np.asarray(AGE * np.log(decay), np.float32)
+            decay = _decay(hour * HOUR - self.valid_from.view, HALF_LIVES[self._kinds.view])
+            age = np.asarray(AGES[self._kinds.view] * np.log(decay), np.float32)
             importance = np.asarray(IMPORTANCE * (self.importance.view - float(USUAL_IMPORTANCE)), np.float32)
             self._lasting = Lasting(hour, age, importance, age + importance)
         return self._lasting
@@ -195,7 +196,7 @@ class SpaceView:
         self.rows += rows
         self.valid_from.extend([row[memory_rows.VALID_FROM] for row in rows])
         self._created_at.extend([row[memory_rows.CREATED_AT] for row in rows])
-        self.half_lives.extend([HALF_LIVES[KINDS.index(CategoryKind(row[memory_rows.KIND]))] for row in rows])
+        self._kinds.extend([KIND_NUMBERS[row[memory_rows.KIND]] for row in rows])
         self.importance.extend([row[memory_rows.IMPORTANCE] for row in rows])
         self._active.extend([row[memory_rows.STATUS] == AtomStatus.ACTIVE for row in rows])
         self._archived.extend([row[memory_rows.STATUS] == AtomStatus.ARCHIVED for row in rows])
