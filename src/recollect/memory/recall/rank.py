@@ -70,12 +70,12 @@ class Weights:
     `meaning` weighs the vectors of a row and the one before, `conversation_meaning` the nearest vector of the session.
     `speaker` is for a row of the one person a query names, `first_speaker` of the first of several, `named` for a row
     linked to an entity it names, `date` for one from the time it asks about. `when`, `count`, `where` and `who` are for
-    rows with a time, a number, a place or a name where that is asked for. The rest is about the row alone: it has a name
-    in it, it is a question, it follows one, it opens a session, it speaks to somebody, it is long. `base` is where a row
-    starts. A sign that is there counts half of its weight, and one that is missing takes the other half away.
+    rows with a time, a number, a place or a name where that is asked for. The rest is about the row alone: it has a
+    name in it, it is a question, it follows one, it opens a session, it speaks to somebody, it is long. `base` is where
+    a row starts. A sign that is there counts half of its weight, and one that is missing takes the other half away.
 
-    The values are near those fitted by logistic regression on chats of two people, rounded, and moved towards what also
-    serves chats of short messages.
+    The values are near those fitted by logistic regression on chats of two people, rounded by hand, and moved towards
+    what also serves short messages.
     """
 
     base: float = -3.0
