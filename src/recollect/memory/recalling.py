@@ -124,9 +124,10 @@ class Recall:
 
     async def _topic(self, view: SpaceView, query: str, vector: Floats | None, now: int, eligible: Bools) -> _Scored:
         reading = dates.read_query(query, now)
+        read = rank.read(view.index, rank.Query(query, now, None, reading))
         if self._embedding.is_quick:
-            vector = await self._embedding.question(rank.topic_of(view.index, rank.Query(query, now, None, reading)))
-        return _by_topic(view, rank.Query(query, now, vector, reading), eligible)
+            vector = await self._embedding.question(read.topic)
+        return _by_topic(view, rank.Query(query, now, vector, reading), read, eligible)
 
     async def _search(
         self,
@@ -177,8 +178,8 @@ class _Scored:
     bonus: Any = 1.0
 
 
-def _by_topic(view: SpaceView, asked: rank.Query, eligible: Bools) -> _Scored:
-    relevance = rank.relevance(view.index, asked, None if eligible.all() else eligible)
+def _by_topic(view: SpaceView, asked: rank.Query, read: rank.Asked, eligible: Bools) -> _Scored:
+    relevance = rank.relevance(view.index, asked, None if eligible.all() else eligible, asked=read)
     lasting = view.lasting(asked.now)
     parts = {**relevance.parts, "age": lasting.age, "importance": lasting.importance}
     total = relevance.total + lasting.together
@@ -250,7 +251,7 @@ def _hits(view: SpaceView, asked: Recollection, rows: Rows, scored: _Scored, eli
                 decay_weight=decay,
                 entity_match_bonus=bonus,
                 context=tuple([view.atom(other) for other in around if eligible[other]]),
-                parts={name: value for name, value in zip(names, values, strict=True) if value},
+                parts=dict(zip(names, values, strict=True)),
             )
         )
     return hits

@@ -248,7 +248,8 @@ class RecallHit:
 
     def explain(self) -> Explanation:
         """What the score is made of."""
-        return Explanation(sorted(self.parts.items(), key=lambda part: -abs(part[1])))
+        parts = [part for part in self.parts.items() if part[1]]
+        return Explanation(sorted(parts, key=lambda part: -abs(part[1])))
 
 
 @dataclass(frozen=True, slots=True)

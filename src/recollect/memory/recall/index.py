@@ -27,6 +27,15 @@ SESSION_GAP = 6 * 3_600_000_000
 SHORT = 64
 """How many dimensions of word vectors are compared. The static embedder's first ones say nearly all there is to say."""
 
+LEAST_ALIKE = np.float32(0.4)
+"""Words whose vectors are less alike than this have nothing to do with each other."""
+
+MOST_ALIKE = 64
+MOST_KEPT = 2_000
+
+HEAD = 64
+"""How many dimensions of text vectors are kept apart as well, for a first look at many rows."""
+
 LONGEST_SPAN = 40 * 86_400_000_000
 """Longer stretches of time that a text speaks of do not date it."""
 
@@ -46,9 +55,9 @@ class SpaceIndex:
         self.moments = Grown(np.int64)
         self.signs = Grown(np.uint8)
         self.speakers = Grown(np.int64)
-        self.lengths = Grown(np.float32)
         self.before = Grown(np.int64)
         self.vectors: Grown | None = None
+        self.heads: Grown | None = None
         self.embedded = Grown(np.bool_)
         self.speaker_names: list[str] = []
         self.speakers_by_word: dict[str, list[int]] = {}
@@ -58,6 +67,8 @@ class SpaceIndex:
         self._words = words
         self._word_vectors: Floats = np.zeros((SHORT, 0), np.float32)
         self._words_known = 0
+        self._alike: dict[str, tuple[Ints, Floats]] = {}
+        self._alike_size = 0
         self._speaker_ids: dict[tuple[str, ...], int] = {}
         self._spellings: dict[str, int] = {}
         self._sessions = Grown(np.int64)
@@ -81,7 +92,6 @@ class SpaceIndex:
         signs: list[int] = []
         speakers: list[int] = []
         sizes: list[int] = []
-        lengths: list[int] = []
         sessions: list[int] = []
         befores: list[int] = []
         for row, entry in enumerate(entries, len(self.texts)):
@@ -93,7 +103,6 @@ class SpaceIndex:
             befores.append(before)
             signs.append(sign)
             sizes.append(len(found))
-            lengths.append(said.count(" ") + 1)
             speakers.append(-1 if speaker is None else self._speaker_of(speaker))
             for name in entry.names:
                 self._link(row, name)
@@ -103,12 +112,13 @@ class SpaceIndex:
         self.signs.extend(signs)
         self.speakers.extend(speakers)
         self.before.extend(befores)
-        self.lengths.extend(np.log1p(np.array(lengths, np.float32)))
         self.embedded.extend(np.zeros(len(entries), np.bool_))
         self._sessions.extend(sessions)
         self._sizes.extend(sizes)
         if self.vectors is not None:
             self.vectors.extend(np.zeros((len(entries), self.vectors.view.shape[1]), np.float32))
+        if self.heads is not None:
+            self.heads.extend(np.zeros((len(entries), HEAD), np.float32))
         self._layout = None
 
     def set_vectors(self, rows: npt.NDArray[Any], vectors: npt.NDArray[np.float32]) -> None:
@@ -122,16 +132,23 @@ class SpaceIndex:
             self.vectors = Grown(np.float32, vectors.shape[1])
             self.vectors.extend(np.zeros((len(self), vectors.shape[1]), np.float32))
             self.embedded.view[:] = False
+            self.heads = None
+            if vectors.shape[1] >= 2 * HEAD:
+                self.heads = Grown(np.float32, HEAD)
+                self.heads.extend(np.zeros((len(self), HEAD), np.float32))
         self.vectors.view[rows] = vectors
+        if self.heads is not None:
+            self.heads.view[rows] = vectors[:, :HEAD]
         self.embedded.view[rows] = vectors.any(axis=1)
 
     @property
     def nbytes(self) -> int:
         """About how much memory it holds, texts included."""
-        grown = [self.moments, self.signs, self.speakers, self.lengths, self.before, self.embedded, self._sessions]
+        grown = [self.moments, self.signs, self.speakers, self.before, self.embedded, self._sessions]
         arrays = sum(array.nbytes for array in [*grown, self._sizes]) + self._word_vectors.nbytes + self.postings.nbytes
-        arrays += 0 if self.vectors is None else self.vectors.nbytes
+        arrays += sum(vectors.nbytes for vectors in (self.vectors, self.heads) if vectors is not None)
         arrays += 0 if self._layout is None else self._layout.nbytes
+        arrays += 600 * len(self._alike)
         return arrays + self._text_bytes + 32 * len(self) + 100 * len(self._groups) + 300 * len(self._times)
 
     @property
@@ -171,21 +188,37 @@ class SpaceIndex:
             everywhere &= here
         return found | everywhere
 
-    def alike(self, forms: Sequence[str]) -> Floats | None:
-        """How alike some words are to every word of the space; None without word vectors."""
+    def alike(self, forms: Sequence[str]) -> list[tuple[Ints, Floats]]:
+        """For each of some words, the terms of the space that mean nearly the same, and how much so, the least first.
+
+        Questions have many words in common, so what was found is kept until the space has new words.
+        """
         if self._words is None:
-            return None
+            return []
+        size = len(self.postings.forms)
+        if self._alike_size != size or len(self._alike) > MOST_KEPT:
+            self._alike, self._alike_size = {}, size
+        missing = [form for form in dict.fromkeys(forms) if form not in self._alike]
+        if missing:
+            asked = _short(self._words.words(missing))
+            vectors = self._vectors_of_terms(self._words)
+            for form, near in zip(missing, asked @ vectors[: asked.shape[1], :size], strict=True):
+                terms = np.flatnonzero(near > LEAST_ALIKE)
+                terms = terms[np.argsort(near[terms], kind="stable")][-MOST_ALIKE:]
+                self._alike[form] = (terms, (near[terms] - LEAST_ALIKE) / np.float32(1 - LEAST_ALIKE))
+        return [self._alike[form] for form in forms]
+
+    def _vectors_of_terms(self, words: WordVectors) -> Floats:
         known, size = self._words_known, len(self.postings.forms)
         if known < size:
             if size > self._word_vectors.shape[1]:
                 grown = np.zeros((SHORT, max(256, size, 2 * known)), np.float32)
                 grown[:, :known] = self._word_vectors[:, :known]
                 self._word_vectors = grown
-            fresh = self._words.words(self.postings.forms[known:])
+            fresh = words.words(self.postings.forms[known:])
             self._word_vectors[: fresh.shape[1], known:size] = _short(fresh).T
             self._words_known = size
-        asked = _short(self._words.words(forms))
-        return np.asarray(asked @ self._word_vectors[: asked.shape[1], :size], np.float32)
+        return self._word_vectors
 
     def times_of(self, row: int) -> tuple[tuple[int, int], ...]:
         """The times a text speaks of, as starts and ends. It is read when first asked for."""

@@ -18,8 +18,8 @@ AFTER = 0.3
 """What a word counts in the row before and in the row after. Three rows back it still counts BEFORE to the third: what
 answers stands after what it answers."""
 
-LEAST_ALIKE = 0.4
-"""Words whose vectors are less alike than this have nothing to do with each other."""
+CLUSTERED = 0.8
+"""Words come up again soon after they did: their windows overlap by so much."""
 
 MOST_WORDS = 16
 MOST_POSTINGS = 40_000
@@ -74,7 +74,7 @@ def match_words(index: SpaceIndex, asked: Sequence[Word]) -> Matches | None:
     counts = postings.counts[at[first:]]
     found = np.zeros((len(asked), layout.width), np.float32)
     found.ravel()[where[first:]] = counts
-    near = _near(index, found, scale)[layout.places]
+    near = _near(index, found, spread, scale)[layout.places]
     session = _session(index, len(asked), whose[first:], rows[first:], counts, near, scale)
     return Matches(soft[layout.places], near, session)
 
@@ -89,19 +89,19 @@ def _spread(found: Floats) -> list[int]:
 
 
 def _alike(index: SpaceIndex, asked: Sequence[Word]) -> tuple[Ints, Ints, Floats]:
-    """Words that mean nearly the same as a word of the query, the least alike first: whose, which, and how much."""
-    alike = index.alike([word.form for word in asked])
-    if alike is None:
+    """Words that mean nearly the same as a word of the query: whose, which, and how much, the least first for each."""
+    found = index.alike([word.form for word in asked])
+    if not found:
         nothing = np.zeros(0, np.int64)
         return nothing, nothing, np.zeros(0, np.float32)
-    found = np.flatnonzero(alike > LEAST_ALIKE)
-    strength = (alike.ravel()[found] - np.float32(LEAST_ALIKE)) / np.float32(1 - LEAST_ALIKE)
-    order = np.argsort(strength, kind="stable")
-    whose, terms = np.divmod(found[order], alike.shape[1])
-    strength = strength[order]
+    terms = np.concatenate([terms for terms, _ in found])
+    strength = np.concatenate([strength for _, strength in found])
+    whose = np.repeat(np.arange(len(found)), [len(terms) for terms, _ in found])
     lengths = index.postings.spread[terms]
     if int(lengths.sum()) > MOST_POSTINGS:
-        kept = np.cumsum(lengths[::-1])[::-1] <= MOST_POSTINGS
+        # The strongest of all words, as far as they go; each word's stay in their order.
+        order = np.argsort(-strength, kind="stable")
+        kept = np.sort(order[np.cumsum(lengths[order]) <= MOST_POSTINGS])
         whose, terms, strength = whose[kept], terms[kept], strength[kept]
     return whose, terms, strength
 
@@ -118,7 +118,7 @@ def _windowed(match: Floats, windowed: int) -> Floats:
     return best
 
 
-def _near(index: SpaceIndex, found: Floats, scale: np.float32) -> Floats:
+def _near(index: SpaceIndex, found: Floats, spread: Sequence[int], scale: np.float32) -> Floats:
     layout = index.layout
     windowed = layout.windowed
     if windowed:
@@ -128,7 +128,10 @@ def _near(index: SpaceIndex, found: Floats, scale: np.float32) -> Floats:
         fours = pairs[:, :-2] + pairs[:, 2:]
         around = fours[:, :-4] + fours[:, 4:]
         found[:, REACH : windowed - REACH] = around[:, :-1] + inner[:, 2 * REACH :]
-    rarity = _rarity(_spread(found), layout.width + USUAL_ROWS)
+        # A word counts in about so many windows, which would take as long to count as all the rest.
+        width = layout.width
+        spread = [round(width * (1 - math.exp(-CLUSTERED * (2 * REACH + 1) * many / width))) for many in spread]
+    rarity = _rarity(spread, layout.width + USUAL_ROWS)
     found /= found + layout.near_damping
     return np.asarray((rarity * (scale * np.float32(1 + NEAR_K1))) @ found, np.float32)
 

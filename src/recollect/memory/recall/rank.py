@@ -6,7 +6,6 @@ memories and of ten thousand.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recollect.memory.recall import hints
+from recollect.memory.recall import hints, meaning
 from recollect.memory.recall.grown import Bools, Floats
 from recollect.memory.recall.hints import Asks
 from recollect.memory.recall.index import SpaceIndex
@@ -29,17 +28,6 @@ DAYS_NEAR = 5.0
 MOST_READ = 64
 """How many texts of a space are read for the times they speak of, for one query."""
 
-BEFORE_SHARE = 0.7
-"""What the meaning of the row before counts beside that of the row itself."""
-
-USUAL_ROWS = 20
-USUAL_MEAN = 0.25
-USUAL_DEVIATION = 0.11
-"""Cosines are judged by their mean and deviation over the space, as if it held so many usual ones besides: a space of
-two memories says nothing about what is usual."""
-
-LEAST_DEVIATION = 0.02
-
 _AROUND = ".,;:!?()[]\"'\u201c\u201d\u2026"
 _OWNER = re.compile(r"['\u2019]s$")
 _SIGNS = np.where(np.arange(256) >> np.arange(8)[:, None] & 1, np.float32(0.5), np.float32(-0.5))
@@ -52,8 +40,8 @@ VAGUE = frozenset(("recently", "lately", "now", "currently", "today", "these day
 class Query:
     """What is looked for.
 
-    `now` is the moment of asking, `vector` that of the text, or better of its `topic_of`, by the embedder of the
-    memories, and `reading` what `dates.read_query` made of it.
+    `now` is the moment of asking, `vector` that of the text, or better of its `topic` as it is `read`, by the embedder
+    of the memories, and `reading` what `dates.read_query` made of it.
     """
 
     text: str
@@ -71,8 +59,8 @@ class Weights:
     `speaker` is for a row of the one person a query names, `first_speaker` of the first of several, `named` for a row
     linked to an entity it names, `date` for one from the time it asks about. `when`, `count`, `where` and `who` are for
     rows with a time, a number, a place or a name where that is asked for. The rest is about the row alone: it has a
-    name in it, it is a question, it follows one, it opens a session, it speaks to somebody, it is long. `base` is where
-    a row starts. A sign that is there counts half of its weight, and one that is missing takes the other half away.
+    name in it, it is a question, it follows one, it opens a session, it speaks to somebody. `base` is where a row
+    starts. A sign that is there counts half of its weight, and one that is missing takes the other half away.
 
     The values are near those fitted by logistic regression on chats of two people, rounded by hand, and moved towards
     what also serves short messages.
@@ -93,23 +81,13 @@ class Weights:
     where: float = 1.5
     who: float = 1.2
     names: float = 0.2
-    question: float = -0.55
+    question: float = -0.45
     answer: float = 0.5
     opening: float = 0.4
     address: float = -0.35
-    length: float = 0.1
 
 
 DEFAULT = Weights()
-
-PARTS = {
-    "same words": ("same_words",),
-    "words nearby": ("nearby",),
-    "same conversation": ("conversation", "conversation_meaning"),
-    "meaning": ("meaning",),
-    "form": ("length",),
-}
-"""What is shown of a score, and the signals in each part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +101,10 @@ class Relevance:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A query as it is read against a space: who it names, what it asks, the words it leaves, the times it means."""
+    """A query as it is read against a space: who it names, what it asks, the words it leaves, the times it means.
+
+    `topic` is the query without the speakers and times that it names: the text whose vector serves best.
+    """
 
     people: list[int]
     asks: Asks
@@ -132,43 +113,49 @@ class Asked:
     topic: str
 
 
-def relevance(index: SpaceIndex, query: Query, eligible: Bools | None = None, weights: Weights = DEFAULT) -> Relevance:
-    """How relevant each row of an index is to a query.
+def relevance(
+    index: SpaceIndex,
+    query: Query,
+    eligible: Bools | None = None,
+    weights: Weights = DEFAULT,
+    asked: Asked | None = None,
+) -> Relevance:
+    """How relevant each row of an index is to a query, which may have been `read` against it before.
 
     Rows that are not `eligible` hold anything; they are not counted where the rows' own mean is needed.
     """
-    n = len(index)
-    if not n:
+    if not len(index):
         return Relevance(np.zeros(0, np.float32), {}, ())
-    asked = read(index, query)
-    found = signals(index, query, asked, eligible)
-    parts: dict[str, Any] = {}
-    for part, names in PARTS.items():
-        for name in names:
-            values = found.get(name)
-            if values is not None:
-                values = values * getattr(weights, name)
-                parts[part] = values if part not in parts else parts[part] + values
-    parts["form"] += _form(index, asked.asks, weights)
+    asked = asked or read(index, query)
+    parts: dict[str, Any] = {"form": _form(index, asked.asks, weights)}
+    total = parts["form"] + np.float32(weights.base)
+    matches = match_words(index, asked.words)
+    if matches is not None:
+        parts["same words"] = weights.same_words * matches.soft
+        parts["words nearby"] = weights.nearby * matches.near
+        parts["same conversation"] = weights.conversation * matches.session
+        total += parts["same words"]
+        total += parts["words nearby"]
+        total += parts["same conversation"]
     if asked.people:
         parts["speaker"] = _speaker(index, asked, weights)
+        total += parts["speaker"]
     entities: list[str] = []
     if index.entity_rows:
         parts["names"], entities = _entities(index, query.text, weights)
-    total = np.full(n, weights.base, np.float32)
-    for values in parts.values():
-        total += values
+        total += parts["names"]
+    meanings = meaning.compare(index, query.vector, eligible, total, weights.meaning)
+    if meanings is not None:
+        parts["meaning"] = weights.meaning * meanings.own
+        parts["meaning of the conversation"] = weights.conversation_meaning * meanings.session
+        total += parts["meaning"]
+        total += parts["meaning of the conversation"]
     if asked.spans:
         parts["date"] = _dates(index, asked, total) * weights.date
         total += parts["date"]
     parts["base"] = np.float32(weights.base)
     people = [index.speaker_names[number] for number in asked.people]
     return Relevance(total, parts, tuple(dict.fromkeys(people + entities)))
-
-
-def topic_of(index: SpaceIndex, query: Query) -> str:
-    """What a query is about, without the speakers and dates it names: the text whose vector serves best."""
-    return read(index, query).topic
 
 
 def read(index: SpaceIndex, query: Query) -> Asked:
@@ -203,18 +190,6 @@ def _speakers_in(piece: str, by_word: Mapping[str, list[int]]) -> list[int]:
     found: list[int] = []
     for word in name_words(_OWNER.sub("", piece.strip(_AROUND))):
         found += by_word.get(word, ())
-    return found
-
-
-def signals(index: SpaceIndex, query: Query, asked: Asked, eligible: Bools | None) -> dict[str, Floats]:
-    """The signals that are numbers, before they are weighed."""
-    found: dict[str, Floats] = {"length": index.lengths.view}
-    matches = match_words(index, asked.words)
-    if matches is not None:
-        found |= {"same_words": matches.soft, "nearby": matches.near, "conversation": matches.session}
-    meaning, conversation_meaning = _meaning(index, query, eligible)
-    if meaning is not None and conversation_meaning is not None:
-        found |= {"meaning": meaning, "conversation_meaning": conversation_meaning}
     return found
 
 
@@ -256,35 +231,6 @@ def _entities(index: SpaceIndex, text: str, weights: Weights) -> tuple[Floats, l
             found[rows] = weights.named
             names.append(index.entity_names[key])
     return found, names
-
-
-def _meaning(index: SpaceIndex, query: Query, eligible: Bools | None) -> tuple[Floats | None, Floats | None]:
-    """How near the vectors are, with the row before and with the nearest of the session."""
-    if query.vector is None or index.vectors is None or index.vectors.view.shape[1] != len(query.vector):
-        return None, None
-    near = index.vectors.times(query.vector)
-    known = index.embedded.view
-    counted = known if eligible is None else known & eligible
-    sample = near if counted.all() else near[counted]
-    size = len(sample) + USUAL_ROWS
-    mean = (float(sample.sum()) + USUAL_ROWS * USUAL_MEAN) / size
-    square = (float(sample @ sample) + USUAL_ROWS * (USUAL_DEVIATION**2 + USUAL_MEAN**2)) / size
-    near -= np.float32(mean)
-    near *= np.float32(1 / math.sqrt(max(square - mean * mean, LEAST_DEVIATION**2)))
-    if len(sample) < len(near):
-        near[~known] = 0
-    meaning = near[index.before.view]
-    meaning *= np.float32(BEFORE_SHARE / (1 + BEFORE_SHARE))
-    meaning += np.float32(1 / (1 + BEFORE_SHARE)) * near
-    layout = index.layout
-    if not layout.session_count:
-        return meaning, near
-    nearest = np.zeros(layout.session_count + 1, np.float32)
-    nearest[:-1] = np.maximum.reduceat(near[layout.order], layout.opens)
-    shared = nearest[layout.sessions]
-    if len(layout.order) < len(index):
-        shared = np.where(layout.sessions < layout.session_count, shared, near)
-    return meaning, shared
 
 
 def _spans(reading: Any) -> tuple[Any, ...]:

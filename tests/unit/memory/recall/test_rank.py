@@ -14,7 +14,7 @@ from recollect.embed.static import StaticEmbedder
 from recollect.memory.recall.dates import read_query
 from recollect.memory.recall.entry import Entry
 from recollect.memory.recall.index import SpaceIndex
-from recollect.memory.recall.rank import DEFAULT, Query, Relevance, Weights, relevance, topic_of
+from recollect.memory.recall.rank import DEFAULT, Query, Relevance, Weights, read, relevance
 from recollect.types.times import as_utc, to_micros
 
 STATIC = StaticEmbedder()
@@ -35,7 +35,7 @@ def space(entries: Sequence[str | Entry], *, embedded: bool = True) -> SpaceInde
 
 def rank(index: SpaceIndex, text: str, *, vector: bool = True, now: int = NOW, **options: Any) -> Relevance:
     reading = read_query(text, now)
-    embedded = STATIC.vectors([topic_of(index, Query(text, now, None, reading))])[0] if vector else None
+    embedded = STATIC.vectors([read(index, Query(text, now, None, reading)).topic])[0] if vector else None
     return relevance(index, Query(text, now, embedded, reading), **options)
 
 
@@ -122,7 +122,7 @@ def test_who_is_asked_about_is_preferred_as_speaker() -> None:
 def test_names_and_dates_are_no_part_of_the_topic() -> None:
     index = space(talk("Ana: hello", "Ben: hello"))
     text = "What did Ana's sister buy in May 2023?"
-    assert topic_of(index, Query(text, NOW, None, read_query(text, NOW))).split() == [
+    assert read(index, Query(text, NOW, None, read_query(text, NOW))).topic.split() == [
         "What",
         "did",
         "sister",
@@ -130,7 +130,7 @@ def test_names_and_dates_are_no_part_of_the_topic() -> None:
         "in",
         "?",
     ]
-    assert topic_of(index, Query("What was bought?", NOW)) == "What was bought?"
+    assert read(index, Query("What was bought?", NOW)).topic == "What was bought?"
 
 
 def test_names_of_linked_entities_count_and_are_given() -> None:
