@@ -66,9 +66,9 @@ class Recall:
             self._complete(asked, view)
             eligible = view.eligible(asked.wanted)
             scored = await self._topic(view, query, vector, asked.now, eligible)
-            rows = _best(view, scored.total, np.flatnonzero(eligible), asked.limit)
+            rows = _best(view, scored.total, eligible, asked.limit)
             hits = [hit for hit in _hits(view, asked, rows, scored, eligible) if hit.score >= least_score]
-            return _result(RecallMode.BY_TOPIC, hits, int(eligible.sum()), began)
+            return _result(RecallMode.BY_TOPIC, hits, int(np.count_nonzero(eligible)), began)
 
     async def by_entity(self, asked: Recollection, entity_ids: list[str], name: str | None) -> RecallResult:
         """What is about an entity or, where none is known by that name, what mentions it; the newest first."""
@@ -110,7 +110,7 @@ class Recall:
             rows = np.flatnonzero(eligible)
             if query is not None:
                 scored = await self._topic(view, query, vector, asked.now, eligible)
-                kept = _history(view, scored.total, rows, asked.limit)
+                kept = _history(view, scored.total, eligible, asked.limit)
             else:
                 scored = _even(view, asked.now, part)
                 kept = rows[np.lexsort((-rows, -view.valid_from.view[rows]))][: asked.limit]
@@ -211,28 +211,28 @@ def _concerning(view: SpaceView, entity_ids: list[str], name: str | None) -> tup
     return view.index.mentions(name), "mentions it"
 
 
-def _best(view: SpaceView, total: Floats, rows: Rows, limit: int) -> Rows:
-    """The rows with the highest log-odds; among equals the newer."""
-    if not limit or not len(rows):
-        return rows[:0]
-    scores = total[rows]
-    if len(rows) > 4 * limit:
-        # Those that tie with the last one stay in, so that the order among them is decided below.
-        least = np.partition(scores, len(rows) - limit)[len(rows) - limit]
-        rows = rows[scores >= least]
-        scores = total[rows]
-    order = np.lexsort((-rows, -view.valid_from.view[rows], -scores))
+def _best(view: SpaceView, total: Floats, eligible: Bools, limit: int) -> Rows:
+    """The eligible rows with the highest log-odds; among equals the newer."""
+    limit = min(limit, int(np.count_nonzero(eligible)))
+    if not limit:
+        return np.zeros(0, np.int64)
+    scores = np.where(eligible, total, -np.inf)
+    # Those that tie with the last one stay in, so that the order among them is decided below.
+    least = np.partition(scores, len(scores) - limit)[len(scores) - limit]
+    rows = np.flatnonzero(scores >= least)
+    order = np.lexsort((-rows, -view.valid_from.view[rows], -scores[rows]))
     return rows[order[:limit]]
 
 
-def _history(view: SpaceView, total: Floats, rows: Rows, limit: int) -> Rows:
+def _history(view: SpaceView, total: Floats, eligible: Bools, limit: int) -> Rows:
     """The best rows for a topic, as far as they have to do with it, and what stood in their place before and after."""
-    best = _best(view, total, rows, limit)
+    best = _best(view, total, eligible, limit)
     if not len(best):
         return best
     near = best[total[best] >= total[best[0]] - RELATED]
-    chains = np.array(sorted({row for found in near.tolist() for row in view.chain(found)}), np.int64)
-    return _best(view, total, np.intersect1d(chains, rows), limit)
+    chained = np.zeros(len(view), np.bool_)
+    chained[[row for found in near.tolist() for row in view.chain(found)]] = True
+    return _best(view, total, chained & eligible, limit)
 
 
 def _hits(view: SpaceView, asked: Recollection, rows: Rows, scored: _Scored, eligible: Bools) -> list[RecallHit]:

@@ -34,6 +34,8 @@ USUAL_IMPORTANCE = 3
 """What a memory's age, by its kind, and importance count, in log-odds. An old fact may no longer hold. An old episode
 happened all the same: its age decides between those that answer equally well, and does not bury the best."""
 
+MOST_ATOMS = 1_000
+
 ROW_BYTES = 900
 """About what a row takes besides its text: the tuple, its ids, its moments."""
 
@@ -86,6 +88,9 @@ class SpaceView:
         self._about: dict[str, set[int]] = {}
         self._numbers: dict[str, int] = {}
         self._lasting: Lasting | None = None
+        self._atoms: dict[int, Atom] = {}
+        self.has_all_vectors = True
+        """Whether every text that may be recalled has been embedded by the present embedder."""
         self._text_bytes = 0
 
     def __len__(self) -> int:
@@ -96,11 +101,6 @@ class SpaceView:
         """About how much memory it takes."""
         columns = sum(column.nbytes for column in (self.valid_from, self._known_over, self._created_at, self._over_at))
         return self.index.nbytes + 2 * columns + self._text_bytes + ROW_BYTES * len(self.rows)
-
-    @property
-    def has_all_vectors(self) -> bool:
-        """Whether every text that may be recalled has been embedded by the present embedder."""
-        return bool((self._embedded.view | ~(self._active.view | self._archived.view)).all())
 
     def chain(self, row: int) -> list[int]:
         """The rows that stood in one place one after the other, this one among them."""
@@ -113,8 +113,13 @@ class SpaceView:
         return found
 
     def atom(self, row: int) -> Atom:
-        """The atom of a row."""
-        return memory_rows.atom(self.rows[row])
+        """The atom of a row. Some are asked for again and again, and kept."""
+        found = self._atoms.get(row)
+        if found is None:
+            if len(self._atoms) >= MOST_ATOMS:
+                self._atoms.clear()
+            found = self._atoms[row] = memory_rows.atom(self.rows[row])
+        return found
 
     def decay(self, rows: Ints, now: int) -> npt.NDArray[np.float64]:
         """What time left of the rows' weight."""
@@ -133,6 +138,7 @@ class SpaceView:
     def apply(self, changes: SpaceChanges) -> None:
         """Take in what changed."""
         self._lasting = None
+        self._atoms.clear()
         present = len(self.rows)
         added = [row for row in changes.atoms if row[memory_rows.SEQ] > present]
         for row in changes.atoms:
@@ -146,13 +152,17 @@ class SpaceView:
         self._take_vectors([(seq - 1, vector) for seq, vector in changes.vectors if seq <= len(self.rows)])
         for entity in changes.entities:
             self._name(entity)
+        self.has_all_vectors = bool((self._embedded.view | ~(self._active.view | self._archived.view)).all())
         self.version = changes.version
 
     def eligible(self, wanted: Wanted) -> Bools:
         """Which rows may be given."""
         kept: Bools = self._active.view | self._archived.view if wanted.archived else self._active.view.copy()
         if not wanted.over:
-            kept &= ~((self._known_over.view <= wanted.known_at) & (self._over_at.view <= wanted.valid_at))
+            if wanted.known_at == NEVER:
+                kept &= self._over_at.view > wanted.valid_at
+            else:
+                kept &= (self._known_over.view > wanted.known_at) | (self._over_at.view > wanted.valid_at)
             for row, closings in self._more_closings.items():
                 if any(known_at <= wanted.known_at and over <= wanted.valid_at for known_at, over in closings):
                     kept[row] = False

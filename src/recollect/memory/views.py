@@ -28,12 +28,13 @@ INLINE_ATOMS = 200
 class _Held:
     """A space that is held, and the lock of whoever uses it."""
 
-    __slots__ = ("lock", "nbytes", "view")
+    __slots__ = ("counted", "lock", "nbytes", "view")
 
     def __init__(self, view: SpaceView) -> None:
         self.view = view
         self.lock = asyncio.Lock()
         self.nbytes = 0
+        self.counted = -1
 
 
 class SpaceViews:
@@ -125,8 +126,9 @@ class SpaceViews:
 
     def _settle(self, scope: Scope, space_id: str, held: _Held) -> None:
         """Count what it takes now, and make room; the one just used stays, however large."""
-        if self._held.get((scope, space_id)) is not held:
+        if held.counted == held.view.version or self._held.get((scope, space_id)) is not held:
             return
+        held.counted = held.view.version
         nbytes = held.view.nbytes
         self._nbytes += nbytes - held.nbytes
         held.nbytes = nbytes

@@ -80,7 +80,7 @@ class SqliteEngine:
         if brief:
             # Waking a reader takes ten times as long as the lookup itself. Where it would have to wait, a reader waits.
             with contextlib.suppress(StoreBusyError):
-                return self._read(scope, make, self._impatient)
+                return self._glance(scope, make)
         try:
             work = asyncio.get_running_loop().run_in_executor(readers, self._read, scope, make)
         except RuntimeError:  # closed by another thread meanwhile
@@ -125,12 +125,24 @@ class SqliteEngine:
             raise
         return connection
 
-    def _read(self, scope: Scope | None, make: Make[T], options: SqliteOptions | None = None) -> T:
+    def _glance(self, scope: Scope | None, make: Make[T]) -> T:
+        """Look up a row or two, each as it is now."""
         try:
-            connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
-            if connection is None:
-                connection = self._local.connection = connect(options or self._options)
-                self._connections.append(connection)
+            return run(self._connection(self._impatient).cursor(), self._statements, bound(scope), make())[0]
+        except sqlite3.Error as error:
+            raise store_error(error, self._options.path) from error
+
+    def _connection(self, options: SqliteOptions) -> sqlite3.Connection:
+        """This thread's own."""
+        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
+        if connection is None:
+            connection = self._local.connection = connect(options)
+            self._connections.append(connection)
+        return connection
+
+    def _read(self, scope: Scope | None, make: Make[T]) -> T:
+        try:
+            connection = self._connection(self._options)
             connection.execute("BEGIN")
             try:
                 result, _ = run(connection.cursor(), self._statements, bound(scope), make())
