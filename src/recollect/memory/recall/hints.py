@@ -7,6 +7,7 @@ nothing in particular, and its ranking rests on words, meaning and neighbours al
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from recollect.memory.recall.words import PLACE
@@ -72,12 +73,20 @@ ENGLISH = Language(
     address=(" you", "You"),
 )
 LANGUAGES = {"en": ENGLISH}
-_PLACES: frozenset[str] = frozenset().union(*(language.places for language in LANGUAGES.values()))
-_ARTICLES: frozenset[str] = frozenset().union(*(language.articles for language in LANGUAGES.values()))
 _ADDRESS = tuple(address for language in LANGUAGES.values() for address in language.address)
 
-_CAPITAL = re.compile(r" [\"'\u201c]?[A-Z\u00c0-\u00de][a-z\u00df-\u00ff]")
-_SENTENCE_ENDS = frozenset((".", "!", "?", "", "\u2026", "*", ")", "-", "\u2014", ":", " "))
+
+def _any_of(words: Iterable[frozenset[str]]) -> str:
+    return "|".join(sorted(frozenset().union(*words)))
+
+
+_CAPITAL = r" [\"'\u201c]?[A-Z\u00c0-\u00de][a-z\u00df-\u00ff]"
+_NAMED = re.compile(rf"(?<=[^.!?\u2026*)\-\u2014: ]){_CAPITAL}")
+"""A capital inside a sentence."""
+_OF_PLACE = re.compile(
+    rf"(?<![^ ])(?:{_any_of(language.places for language in LANGUAGES.values())})"
+    rf"(?: (?:{_any_of(language.articles for language in LANGUAGES.values())}))?{_CAPITAL}"
+)
 
 
 def language_of(question: str) -> Language | None:
@@ -106,15 +115,11 @@ def read_question(question: str) -> Asks:
 def text_signs(text: str) -> int:
     """What a text is a sign of: that it asks, that it names something or a place, that it speaks to somebody."""
     signs = QUESTION if "?" in text[-40:] else 0
-    if any(address in text for address in _ADDRESS):
-        signs |= ADDRESS
-    for capital in _CAPITAL.finditer(text):
-        at = capital.start()
-        if text[at - 1 : at] in _SENTENCE_ENDS:
-            continue
+    for address in _ADDRESS:
+        if address in text:
+            signs |= ADDRESS
+    if _NAMED.search(text) is not None:
         signs |= NAMED
-        before = text[max(0, at - 24) : at].rsplit(" ", 2)
-        word = before[-2] if before[-1] in _ARTICLES and len(before) > 1 else before[-1]
-        if word in _PLACES:
-            return signs | PLACE
+        if _OF_PLACE.search(text) is not None:
+            signs |= PLACE
     return signs

@@ -17,7 +17,7 @@ from recollect.memory.recall.entry import Entry, split_speaker
 from recollect.memory.recall.grown import Bools, Floats, Grown, Ints
 from recollect.memory.recall.layout import Layout, lay_out
 from recollect.memory.recall.postings import Postings
-from recollect.memory.recall.words import all_words, name_words, words
+from recollect.memory.recall.words import all_words, name_words, tokens, words
 
 __all__ = ["Bools", "Floats", "Grown", "Ints", "SpaceIndex", "WordVectors"]
 
@@ -89,27 +89,33 @@ class SpaceIndex:
         """Add entries as the next rows."""
         if not entries:
             return
+        first = len(self.texts)
         signs: list[int] = []
         speakers: list[int] = []
-        sizes: list[int] = []
         sessions: list[int] = []
         befores: list[int] = []
-        for row, entry in enumerate(entries, len(self.texts)):
+        numbers: list[int] = []
+        lengths: list[int] = []
+        number_of = self.postings.tokens.__getitem__
+        for row, entry in enumerate(entries, first):
             speaker, said = split_speaker(entry.text)
-            found = words(said)
-            sign = hints.text_signs(said) | self.postings.add(row, found or all_words(said))
-            session, before, sign = self._follow(row, entry, sign)
+            found = tokens(said)
+            numbers += map(number_of, found)
+            lengths.append(len(found))
+            session, before, sign = self._follow(row, entry, hints.text_signs(said))
             sessions.append(session)
             befores.append(before)
             signs.append(sign)
-            sizes.append(len(found))
             speakers.append(-1 if speaker is None else self._speaker_of(speaker))
             for name in entry.names:
                 self._link(row, name)
             self.texts.append(entry.text)
             self._text_bytes += len(entry.text) + 60
         self.moments.extend([entry.moment for entry in entries])
-        self.signs.extend(signs)
+        sizes, of_words = self.postings.add(first, numbers, lengths)
+        for row in np.flatnonzero(sizes == 0).tolist():
+            self.postings.add_words(first + row, all_words(split_speaker(entries[row].text)[1]))
+        self.signs.extend(np.array(signs, np.uint8) | of_words)
         self.speakers.extend(speakers)
         self.before.extend(befores)
         self.embedded.extend(np.zeros(len(entries), np.bool_))

@@ -65,7 +65,12 @@ def words(text: str) -> list[Word]:
     >>> [word.term for word in words("She didn't go hiking: two kids were ill")]
     ['go', 'hike', '2', 'child', 'ill']
     """
-    return list(chain.from_iterable(map(_KNOWN.__getitem__, _tokens(text))))
+    return list(chain.from_iterable(map(_KNOWN.__getitem__, tokens(text))))
+
+
+def words_of(token: str) -> tuple[Word, ...]:
+    """The words that one of a text's `tokens` stands for."""
+    return _KNOWN[token]
 
 
 def all_words(text: str) -> list[Word]:
@@ -74,7 +79,7 @@ def all_words(text: str) -> list[Word]:
     >>> [word.term for word in all_words("To be")]
     ['to', 'be']
     """
-    return [Word(token[:_LONGEST], token[:_LONGEST]) for token in _tokens(text)]
+    return [Word(token[:_LONGEST], token[:_LONGEST]) for token in tokens(text)]
 
 
 def name_words(name: str) -> tuple[str, ...]:
@@ -83,10 +88,11 @@ def name_words(name: str) -> tuple[str, ...]:
     >>> name_words("José O'Neil")
     ('jose', 'oneil')
     """
-    return tuple(_plain(token) for token in _tokens(name))
+    return tuple(_plain(token) for token in tokens(name))
 
 
-def _tokens(text: str) -> list[str]:
+def tokens(text: str) -> list[str]:
+    """A text in pieces, as `words_of` takes them."""
     # Most texts are plain, and those are parted much faster without a pattern.
     return text.lower().translate(_PLAIN).split() if text.isascii() else _TOKEN.findall(text.casefold())
 
