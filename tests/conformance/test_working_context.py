@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from recollect import Recollect
 from recollect.app import User
+from recollect.chat.budget import count_tokens_heuristic
 from recollect.chat.history import is_sound
 from recollect.errors import NotFoundError
 from recollect.memory.context import WorkingContexts
@@ -18,6 +19,7 @@ from recollect.testing import ScriptedModel, says
 FACT: Mapping[str, Any] = {"name": "fact", "kind": "FACT"}
 IDENTITY: Mapping[str, Any] = {"name": "identity", "kind": "FACT"}
 PREFERENCE: Mapping[str, Any] = {"name": "preference", "kind": "PREFERENCE"}
+OLD, OVER = datetime(2025, 1, 1, tzinfo=UTC), datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def contexts(user: User) -> WorkingContexts:
@@ -72,6 +74,41 @@ async def test_what_is_over_is_left_out_and_was_true_at_its_time(rc: Recollect) 
     assert [atom.text for atom in today.atoms_used] == ["Lives in Lisbon."]
     assert [atom.text for atom in then.atoms_used] == ["Lives in Porto."]
     assert "2024-01-01 to 2026-03-01 (identity): Lives in Porto." in then.context_block
+
+
+async def test_the_present_moment_sees_the_same_whether_it_is_said_or_not(rc: Recollect) -> None:
+    maya = rc.user("maya")
+    space = await maya.memory.create_space("default")
+    soon = datetime.now(UTC) + timedelta(days=30)
+    await maya.memory.add_atom(space.id, "Moves to Faro.", IDENTITY, valid_from=soon)
+    await maya.memory.add_atom(space.id, "Is moving house.", FACT, valid_from=soon)
+    await maya.memory.add_atom(space.id, "Was packing to move.", FACT, valid_from=OLD, valid_to=OVER)
+    talk = await maya.conversations.create("chat")
+    asked: Mapping[str, Any] = {"recall_query": "Where does she move?", "always_on_category_names": ["identity"]}
+    unsaid = await contexts(maya).build(talk.id, space.id, **asked)
+    said = await contexts(maya).build(talk.id, space.id, **asked, now=datetime.now(UTC))
+    earlier = await contexts(maya).build(talk.id, space.id, **asked, now=datetime.now(UTC) - timedelta(days=1))
+    assert [atom.text for atom in unsaid.atoms_used] == ["Moves to Faro.", "Is moving house."]
+    assert said.atoms_used == unsaid.atoms_used
+    assert earlier.atoms_used == ()
+
+
+async def test_a_tool_that_gave_much_keeps_the_block_and_its_messages_within_the_budget(rc: Recollect) -> None:
+    maya = rc.user("maya")
+    talk = await maya.conversations.create("chat")
+    turn: list[Mapping[str, Any]] = [
+        {"role": "user", "content": "Read it."},
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "c1", "name": "read", "arguments": {}}]},
+        {"role": "tool", "content": [{"type": "tool_result", "tool_use_id": "c1", "content": "word " * 40_000}]},
+        {"role": "assistant", "content": "It is long."},
+    ]
+    await maya.conversations.append_messages(talk.id, turn)
+    context = await contexts(maya).build(talk.id, token_budget=1_000)
+    assert context.turns_used == 1
+    assert "(198000 more characters)" in context.context_block
+    assert "(198000 more characters)" in context.messages[3].content
+    assert count_tokens_heuristic(context.messages) <= 1_000
+    assert is_sound(context.messages)
 
 
 async def test_archived_and_forgotten_memories_are_never_in_it(rc: Recollect) -> None:

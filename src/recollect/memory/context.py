@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Protocol
 
 from recollect.chat.budget import MEDIA_TOKENS, count_tokens_heuristic, estimate_system_tokens
@@ -33,6 +33,8 @@ QUERY_LENGTH = 4_000
 """How much of a user's message is recalled by: a pasted document has no topic."""
 SPARE_HITS = 8
 MOST_SPARE_HITS = 200
+PRESENT = timedelta(minutes=1)
+"""So near to the clock, `now` is the present: whoever passes it read a clock a moment before, or another one."""
 
 
 class Talks(Protocol):
@@ -97,7 +99,7 @@ class WorkingContexts:
         - `always_on_category_names` are categories whose memories are in it whatever is asked.
         - `template_id` is "default" (plain text), "xml", "messages" (the turns follow as messages), or your own.
         - `count_tokens` counts a text's tokens, by default about four characters each.
-        - `now` builds it as of another moment.
+        - `now` builds it as of another moment: of the past with what held then, otherwise with what is not over.
         """
         template = self._templates.get(template_id)
         recent_turns = checks.count("recent_turns", recent_turns)
@@ -105,7 +107,10 @@ class WorkingContexts:
         token_budget = checks.count("token_budget", token_budget)
         always_on = _names(always_on_category_names)
         query = checks.optional_text("recall_query", recall_query, checks.CONTENT_LENGTH)
-        valid_at = None if now is None else checks.moment("now", now)
+        present = self._clock()
+        moment = present if now is None else checks.moment("now", now)
+        moment = present if abs(moment - present) <= PRESENT else moment
+        valid_at = moment if moment < present else None
         counter = count_tokens or self._count_tokens
         if counter is not None and not callable(counter):
             raise InvalidArgumentError(f"count_tokens is a function from a text to a number, not {counter!r:.80}.")
@@ -128,13 +133,15 @@ class WorkingContexts:
             space_id = checks.known_id("space", memory_space_id)
             if always_on:
                 kept = await self._memory.list_atoms(space_id, categories=always_on, limit=None, valid_at=valid_at)
+                if moment > present:
+                    kept = [atom for atom in kept if atom.valid_to is None or atom.valid_to > moment]
                 kept = sorted(kept, key=lambda atom: _always_on_order(atom, always_on))
             if query is not None:
                 # Some hits will be left out: they are always on, or say what the recent turns say.
                 said = sum(len(turn.messages) for turn in turns)
                 limit = recall_limit + len(kept) + min(max(SPARE_HITS, said), MOST_SPARE_HITS)
                 recalled = await self._memory.recall_by_topic(
-                    space_id, query, limit=limit, valid_at=valid_at, now=valid_at
+                    space_id, query, limit=limit, valid_at=valid_at, now=moment
                 )
                 hits = recalled.hits
             elif not always_on and await self._memory.get_space(space_id) is None:
@@ -142,7 +149,7 @@ class WorkingContexts:
 
         material = Material(
             template=template,
-            now=valid_at or self._clock(),
+            now=moment,
             summary=conversation.rolling_summary if include_rolling_summary else None,
             always_on=tuple(kept),
             candidates=tuple(hits),
@@ -167,6 +174,7 @@ class WorkingContexts:
 class _Measured:
     draft: Draft
     tokens: int
+    fits: bool
 
 
 class _Fitting:
@@ -180,10 +188,10 @@ class _Fitting:
     async def context(self, query: str | None) -> WorkingContext:
         material = self._material
         chosen = await self._measured(len(material.turns), material.recall_limit)
-        if not self._fits(chosen):
+        if not chosen.fits:
             fewer_turns = await self._largest(len(material.turns) - 1, lambda n: (n, material.recall_limit))
             chosen = fewer_turns or chosen
-        if not self._fits(chosen):
+        if not chosen.fits:
             most = len(material.hits_beside(0))
             fewer_hits = await self._largest(most - 1, lambda n: (0, n))
             chosen = fewer_hits or await self._measured(0, 0)
@@ -194,7 +202,7 @@ class _Fitting:
             messages=material.messages(draft),
             atoms_used=(*material.always_on, *(hit.atom for hit in draft.hits)),
             tokens_estimated=chosen.tokens,
-            over_budget=not self._fits(chosen),
+            over_budget=not chosen.fits,
             hits=draft.hits,
             turns_used=draft.turns,
             turns_dropped=len(material.turns) - draft.turns,
@@ -209,7 +217,7 @@ class _Fitting:
         while least <= most:
             middle = (least + most + 1) // 2
             measured = await self._measured(*sizes(middle))
-            if self._fits(measured):
+            if measured.fits:
                 found, least = measured, middle + 1
             else:
                 most = middle - 1
@@ -217,16 +225,26 @@ class _Fitting:
 
     async def _measured(self, turns: int, hits: int) -> _Measured:
         draft = self._material.draft(turns, hits)
-        if self._material.template.kind == "block":
-            return _Measured(draft, await self._count(draft.block))
-        messages = self._material.messages(draft)
-        if self._counter is None:
-            return _Measured(draft, count_tokens_heuristic(messages))
-        media = sum(MEDIA_TOKENS.get(part.kind, 0) for message in messages for part in message.parts or ())
-        return _Measured(draft, await self._count("\n".join(map(_spelled_out, messages))) + media)
+        if self._material.template.kind == "messages":
+            tokens = await self._count_messages(self._material.messages(draft))
+            return _Measured(draft, tokens, tokens <= self._budget)
+        tokens = await self._count(draft.block)
+        return _Measured(draft, tokens, tokens <= self._budget and await self._messages_fit(draft))
 
-    def _fits(self, measured: _Measured) -> bool:
-        return measured.tokens <= self._budget
+    async def _messages_fit(self, draft: Draft) -> bool:
+        """Whether a block that fits does so as messages. These are asked about only if they say more than the block:
+        pictures, what is not shown there, turns that a template leaves out."""
+        if not draft.turns:
+            return True
+        messages = self._material.messages(draft)
+        if self._counter is not None and not _media_tokens(messages) and _size(_joined(messages)) <= _size(draft.block):
+            return True
+        return await self._count_messages(messages) <= self._budget
+
+    async def _count_messages(self, messages: Sequence[Message]) -> int:
+        if self._counter is None:
+            return count_tokens_heuristic(messages)
+        return await self._count(_joined(messages)) + _media_tokens(messages)
 
     async def _count(self, text: str) -> int:
         if self._counter is None:
@@ -256,6 +274,19 @@ def _last_said(messages: Sequence[StoredMessage]) -> str | None:
         if message.role == "user" and message.visibility == "user" and message.text.strip():
             return message.text[:QUERY_LENGTH]
     return None
+
+
+def _size(text: str) -> int:
+    """In bytes: invisible characters are few and have many tokens."""
+    return len(text.encode(errors="replace"))
+
+
+def _media_tokens(messages: Sequence[Message]) -> int:
+    return sum(MEDIA_TOKENS.get(part.kind, 0) for message in messages for part in message.parts or ())
+
+
+def _joined(messages: Sequence[Message]) -> str:
+    return "\n".join(map(_spelled_out, messages))
 
 
 def _spelled_out(message: Message) -> str:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
 from recollect.chat.history import repair_history
 from recollect.memory.neutral import indented, one_line
 from recollect.memory.templates import Template
-from recollect.types import Message, message_text, system_message
+from recollect.types import Message, MessagePart, ToolCall, message_text, system_message
 from recollect.types.conversations import StoredMessage
 from recollect.types.jsontext import dump_json
 from recollect.types.memory import Atom, RecallHit
 
 TOOL_TEXT_LENGTH = 2_000
-"""How much of a tool's result or arguments a transcript shows; messages have all of it."""
+"""How much of a tool's result or arguments a transcript and its messages show; a template of messages has all of it."""
 
 _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
@@ -53,6 +53,7 @@ class Material:
     recall_limit: int
     turns: tuple[Turn, ...]
     _shown: dict[str, _View] = field(default_factory=dict)
+    _said: dict[str, tuple[Message, ...]] = field(default_factory=dict)
     _summary: str = ""
     _always_on: list[_View] = field(default_factory=list)
 
@@ -78,12 +79,20 @@ class Material:
         return Draft(turns, shown, self._rendered(shown, lines))
 
     def messages(self, draft: Draft) -> tuple[Message, ...]:
-        """The same as messages: a system message without the turns, then the turns."""
+        """The same as messages: a system message without the turns, then the turns, their tools' texts cut as there."""
         stored = sorted((message for turn in self._newest(draft.turns) for message in turn.messages), key=_seq)
-        history = repair_history([message for each in stored for message in each.messages])
+        history = repair_history([message for each in stored for message in self._messages_of(each)])
         has_turns = self.template.kind == "block" and draft.turns > 0
         system = self._rendered(draft.hits, []) if has_turns else draft.block
         return (*((system_message(system),) if system.strip() else ()), *history)
+
+    def _messages_of(self, stored: StoredMessage) -> tuple[Message, ...]:
+        found = self._said.get(stored.id)
+        if found is None:
+            whole = stored.messages
+            found = tuple(map(_shortened, whole) if self.template.kind == "block" else whole)
+            self._said[stored.id] = found
+        return found
 
     def _newest(self, turns: int) -> Sequence[Turn]:
         return self.turns[len(self.turns) - turns :]
@@ -166,9 +175,41 @@ def _shown_text(message: Message) -> str:
     return indented("\n".join(filter(None, [said, *calls])))
 
 
-def _cut(text: str) -> str:
-    more = len(text) - TOOL_TEXT_LENGTH
-    return text if more <= 0 else f"{text[:TOOL_TEXT_LENGTH]}… ({more} more characters)"
+def _shortened(message: Message) -> Message:
+    """The message with what a tool was given or gave cut; without the provider's state then, which holds it whole."""
+    if message.role == "tool":
+        content = message.content if isinstance(message.content, str) else message_text(message)
+        cut = replace(message, content=_cut(content), parts=message.parts and _cut_parts(message.parts))
+        return message if cut == message else replace(cut, meta=None)
+    calls = tuple(map(_cut_call, message.tool_calls))
+    return message if calls == message.tool_calls else replace(message, tool_calls=calls, meta=None)
+
+
+def _cut_parts(parts: Iterable[MessagePart]) -> tuple[MessagePart, ...]:
+    left = TOOL_TEXT_LENGTH
+    found: list[MessagePart] = []
+    for part in parts:
+        text = part.text or ""
+        found.append(part if len(text) <= left else replace(part, text=_cut(text, left)))
+        left = max(left - len(text), 0)
+    return tuple(found)
+
+
+def _cut_call(call: ToolCall) -> ToolCall:
+    """Every argument has its share, so that the short ones stay; a long one becomes the beginning of its JSON."""
+    if len(dump_json(call.input)) <= TOOL_TEXT_LENGTH:
+        return call
+    most = TOOL_TEXT_LENGTH // len(call.input)
+    cut: dict[str, Any] = {}
+    for name, value in call.input.items():
+        text = value if isinstance(value, str) else dump_json(value)
+        cut[name] = value if len(text) <= most else _cut(text, most)
+    return replace(call, input=cut, meta=None)
+
+
+def _cut(text: str, most: int = TOOL_TEXT_LENGTH) -> str:
+    more = len(text) - most
+    return text if more <= 0 else f"{text[:most]}… ({more} more characters)"
 
 
 def _date(moment: datetime) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -16,11 +16,13 @@ from hypothesis import strategies as st
 from recollect.chat.budget import count_tokens_heuristic, estimate_system_tokens
 from recollect.chat.history import is_sound
 from recollect.errors import InvalidArgumentError, NotFoundError
-from recollect.types import Message
+from recollect.memory.templates import Templates
+from recollect.types import Message, message_text
 from recollect.types.context import WorkingContext
 from recollect.types.conversations import StoredMessage
+from recollect.types.jsontext import dump_json
 from recollect.types.memory import RecallResult
-from tests.unit.memory.fakes import FakeMemory, FakeTalks, atom, build, chat, contexts, said
+from tests.unit.memory.fakes import NOW, FakeMemory, FakeTalks, atom, build, chat, contexts, said
 
 Counter = Callable[[str], int]
 
@@ -141,7 +143,29 @@ async def test_another_moment_is_asked_for_and_shown() -> None:
     )
     moment = datetime(2025, 2, 3, 4, tzinfo=UTC)
     assert [filters["valid_at"] for _, filters in memory.asked] == [moment, moment]
+    assert memory.asked[1][1]["now"] == moment
     assert "Today is Monday, 2025-02-03." in context.context_block
+
+
+@pytest.mark.parametrize("now", [None, NOW, NOW - timedelta(seconds=2), NOW + timedelta(seconds=2)])
+async def test_the_present_moment_is_the_same_whether_it_is_said_or_not(now: datetime | None) -> None:
+    memory = FakeMemory(atom("Moves on Friday.", "identity", valid_from=NOW + timedelta(days=4)))
+    await build(FakeTalks(), memory, recall_query="q", always_on_category_names=["identity"], now=now)
+    assert [filters["valid_at"] for _, filters in memory.asked] == [None, None]
+    assert memory.asked[1][1]["now"] == NOW
+
+
+async def test_a_moment_to_come_has_what_is_not_over_by_then() -> None:
+    ends, stays = (
+        atom(text, "identity", n, valid_to=NOW + timedelta(days=days))
+        for n, (text, days) in enumerate([("Lives at her sister's.", 3), ("Studies.", 900)])
+    )
+    later = NOW + timedelta(days=30)
+    memory = FakeMemory(ends, stays)
+    context = await build(FakeTalks(), memory, recall_limit=0, always_on_category_names=["identity"], now=later)
+    assert context.atoms_used == (stays,)
+    await build(FakeTalks(), memory, recall_query="q", now=later)
+    assert (memory.asked[1][1]["valid_at"], memory.asked[1][1]["now"]) == (None, later)
 
 
 async def test_what_holds_only_until_a_day_says_so() -> None:
@@ -215,18 +239,23 @@ async def test_hidden_messages_are_never_in_it_and_internal_ones_are() -> None:
     assert "system: Answer in French." in context.context_block
 
 
-async def test_messages_have_what_a_transcript_cuts() -> None:
-    talks = FakeTalks(
+def tool_turn(*, result: Any = "ok", arguments: Mapping[str, Any] | None = None) -> FakeTalks:
+    """A turn in which a tool is called."""
+    call = {"type": "tool_use", "id": "c1", "name": "see", "arguments": arguments or {"n": 1}}
+    answer = {"type": "tool_result", "tool_use_id": "c1", "tool_name": "see", "content": result}
+    answer = answer if isinstance(result, str) else {**answer, "content": "", "parts": result}
+    return FakeTalks(
         [
             said(1, 1, "user", ["Look:", {"type": "image", "url": "https://example.com/cat.png"}]),
-            said(2, 1, "assistant", ["Wait.", {"type": "tool_use", "id": "c1", "name": "see", "arguments": {"n": 1}}]),
-            said(
-                3, 1, "tool", [{"type": "tool_result", "tool_use_id": "c1", "tool_name": "see", "content": "x" * 9000}]
-            ),
+            said(2, 1, "assistant", ["Wait.", call], meta={"vendor": {"content": [arguments]}}),
+            said(3, 1, "tool", [answer]),
             said(4, 1, "assistant", "A cat."),
         ]
     )
-    context = await build(talks)
+
+
+async def test_a_transcript_and_its_messages_cut_what_a_tool_gave() -> None:
+    context = await build(tool_turn(result="x" * 9_000))
     lines = context.context_block.partition("newest last\n")[2]
     assert lines.startswith(
         "2026-11-16 user: Look:\n  \n  [image: https://example.com/cat.png]\n"
@@ -236,8 +265,66 @@ async def test_messages_have_what_a_transcript_cuts() -> None:
     _, user, call, result, answer = context.messages
     assert user.parts is not None
     assert call.tool_calls[0].input == {"n": 1}
-    assert len(result.content) == 9_000
+    assert call.meta is not None
+    assert result.content == "x" * 2_000 + "… (7000 more characters)"
     assert answer.content == "A cat."
+
+
+async def test_a_messages_template_leaves_tools_their_words() -> None:
+    arguments = {"text": "y" * 9_000}
+    context = await build(tool_turn(result="x" * 9_000, arguments=arguments), template_id="messages")
+    _, _, call, result, _ = context.messages
+    assert call.tool_calls[0].input == arguments
+    assert result.content == "x" * 9_000
+
+
+async def test_arguments_are_cut_by_name_and_without_the_state_that_holds_them_whole() -> None:
+    arguments = {"path": "a.txt", "text": "y" * 9_000, "tags": ["z" * 50] * 90, "deep": {"n": 1}}
+    context = await build(tool_turn(arguments=arguments))
+    call = context.messages[2]
+    shown = call.tool_calls[0].input
+    assert (shown["path"], shown["deep"]) == ("a.txt", {"n": 1})
+    assert shown["text"] == "y" * 500 + "… (8500 more characters)"
+    assert shown["tags"].startswith('["zzz')
+    assert len(shown["tags"]) < 600
+    assert call.meta is None
+    assert call.content == "Wait."
+
+
+async def test_a_result_of_several_parts_is_cut_as_one_and_keeps_its_images() -> None:
+    image = {"type": "image", "url": "https://example.com/cat.png"}
+    parts = [{"type": "text", "text": "x" * 1_500}, image, *({"type": "text", "text": "x" * 1_000} for _ in range(2))]
+    result = (await build(tool_turn(result=parts))).messages[3]
+    assert result.parts is not None
+    assert [part.kind for part in result.parts] == ["text", "image", "text", "text"]
+    assert [len(part.text or "") for part in result.parts][:3] == [1_500, 0, 500 + len("… (500 more characters)")]
+    assert result.parts[3].text == "… (1000 more characters)"
+
+
+async def test_a_result_without_its_call_is_cut_before_it_becomes_a_note() -> None:
+    late = [{"type": "tool_result", "tool_use_id": "gone", "content": "x" * 9_000}]
+    context = await build(FakeTalks([said(1, 1, "tool", late), said(2, 1, "user", "Hi")]))
+    assert len(context.messages[1].content) < 2_200
+
+
+async def test_pictures_count_in_the_messages_of_a_block() -> None:
+    picture = {"type": "image", "url": "https://example.com/cat.png"}
+    talks = FakeTalks([said(n, n, "user", ["Look", picture]) for n in range(1, 9)])
+    for counter in (None, lambda text: len(text) // 4):
+        context = await build(talks, token_budget=4_000, count_tokens=counter)
+        assert context.turns_used == 3
+        assert count_tokens_heuristic(context.messages) <= 4_000
+        assert context.tokens_estimated < 500
+
+
+async def test_a_block_that_leaves_the_turns_out_keeps_its_messages_within_the_budget() -> None:
+    templates = Templates()
+    templates.register("brief", "Today is {{now}}.")
+    made = contexts(FakeTalks(chat(*("x" * 400 for _ in range(10)))), templates=templates)
+    context = await made.build("conv_1", template_id="brief", token_budget=1_000)
+    assert 0 < context.turns_used < 10
+    assert count_tokens_heuristic(context.messages) <= 1_000
+    assert (context.tokens_estimated, context.over_budget) == (5, False)
 
 
 @pytest.mark.parametrize("template", ["default", "xml", "messages"])
@@ -346,6 +433,7 @@ async def test_a_counter_is_asked_a_few_times_only() -> None:
 
 
 texts = st.one_of(st.text(max_size=40), st.integers(0, 300).map(lambda n: "word " * n))
+tool_texts = st.one_of(texts, st.integers(1_900, 9_000).map(lambda n: "data " * (n // 5)))
 counters: st.SearchStrategy[Counter] = st.sampled_from(
     [
         len,
@@ -368,9 +456,12 @@ def materials(draw: st.DrawFn) -> tuple[FakeTalks, FakeMemory]:
             call = f"c{draw(st.integers(0, 2))}"
             content: Any = draw(texts)
             if role == "call":
-                role, content = "assistant", [{"type": "tool_use", "id": call, "name": "look"}]
+                arguments = draw(st.dictionaries(st.sampled_from(["a", "b"]), tool_texts))
+                role, content = "assistant", [{"type": "tool_use", "id": call, "name": "look", "arguments": arguments}]
             elif role == "tool":
-                content = [{"type": "tool_result", "tool_use_id": call, "content": content}]
+                content = [{"type": "tool_result", "tool_use_id": call, "content": draw(tool_texts)}]
+            elif draw(st.integers(0, 9)) == 0:
+                content = [content, {"type": "image", "url": "https://example.com/cat.png"}]
             messages.append(said(seq, turn, role, content))
     ids = st.lists(st.sampled_from([m.id for m in messages] or ["msg_0"]), max_size=2)
     atoms = [
@@ -417,6 +508,30 @@ async def test_the_budget_holds_or_only_what_must_stay_is_left(
     assert context.turns_used + context.turns_dropped == min(turns, len({m.turn_id for m in talks.stored}))
     assert is_sound(context.messages)
     assert context.turns_used == 0 or context.hits_dropped == 0
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    materials(),
+    st.one_of(st.integers(100, 1_000), st.integers(500, 8_000)),
+    st.sampled_from([None, len, lambda text: -(-len(text.encode(errors="replace")) // 4)]),
+    st.sampled_from(["default", "xml", "messages"]),
+)
+async def test_the_budget_holds_for_the_messages_too(
+    material: tuple[FakeTalks, FakeMemory], budget: int, counter: Counter | None, template: str
+) -> None:
+    talks, memory = material
+    context = await build(
+        talks, memory, recall_query="q", token_budget=budget, count_tokens=counter, template_id=template
+    )
+    if not context.turns_used:
+        assert [m.content for m in context.messages] == [context.context_block]
+        return
+    media = 1_100 * sum(part.kind == "image" for m in context.messages for part in m.parts or ())
+    words = [message_text(m) + "".join(f"{c.name}{dump_json(c.input)}" for c in m.tool_calls) for m in context.messages]
+    counted = count_tokens_heuristic(context.messages) if counter is None else counter("".join(words)) + media
+    assert counted <= budget
+    assert not context.over_budget
 
 
 @settings(max_examples=60, deadline=None)
