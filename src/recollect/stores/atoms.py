@@ -8,7 +8,7 @@ from operator import attrgetter, itemgetter
 from typing import Any
 
 from recollect.errors import AtomSupersededError, NotFoundError
-from recollect.stores import memory_rows, rows
+from recollect.stores import chains, memory_rows, rows
 from recollect.stores.engine import FOREVER, Operation
 from recollect.stores.entities import linked, resolved, unlinked
 from recollect.stores.ports import AtomDraft, AtomFilter, SpaceChanges
@@ -26,6 +26,7 @@ class SpaceVersion:
 
 
 CHANGED = {AtomStatus.ACTIVE: "atom.restored", AtomStatus.ARCHIVED: "atom.archived", AtomStatus.DELETED: "atom.deleted"}
+"""What is told of an atom whose status became this."""
 
 
 def create_space(values: dict[str, Any], once: bool) -> Operation[MemorySpace]:
@@ -133,7 +134,8 @@ def _added(
         },
     )
     if draft.valid_to is not None:
-        yield "closing_insert", {**place, "known_at": now, "valid_to": to_micros(draft.valid_to)}
+        end = {"by_seq": seq, "known_at": now, "valid_to": to_micros(draft.valid_to)}
+        yield "closing_insert", {**place, **end}
     if draft.vector is not None:
         yield _vector(place, draft.embedder, draft.vector, wide)
     for entity_id in entity_ids:
@@ -216,27 +218,8 @@ def supersede(scope: Scope, old_id: str, draft: AtomDraft, now: int, wide: bool)
         raise AtomSupersededError(old_id, old.superseded_by)
     now = max(now, to_micros(old.created_at))  # also by a clock that was set back, it is known after what it replaces
     made = yield from _added(scope, space_id, space.last_seq, space.version, draft, old_id, now, wide)
-    ends = to_micros(draft.valid_from)
-    current: str | None = old_id
-    while current is not None:
-        [row] = yield "atom_get", {"id": current}
-        earlier = memory_rows.atom(row)
-        held_to = None if earlier.valid_to is None else to_micros(earlier.valid_to)
-        place = {"space_id": space_id, "seq": row[memory_rows.SEQ], "version": space.version}
-        if current != old_id and held_to is not None and held_to <= ends:
-            break  # and so did all before it
-        yield "closing_insert", {**place, "known_at": now, "valid_to": ends}
-        yield (
-            "atom_set_superseded",
-            {
-                **place,
-                "valid_to": ends if held_to is None else min(held_to, ends),
-                "superseded_at": now if earlier.superseded_at is None else to_micros(earlier.superseded_at),
-                "superseded_by": earlier.superseded_by or made.id,
-                "now": now,
-            },
-        )
-        current = earlier.supersedes
+    begins = to_micros(draft.valid_from)
+    yield from chains.close(space_id, old_id, made.id, space.last_seq, begins, space.version, now)
     yield event("atom.superseded", old_id, {"space_id": space_id, "superseded_by": made.id}, now)
     return made
 
@@ -260,12 +243,9 @@ def set_status(id: str, status: AtomStatus, now: int) -> Operation[Atom]:
         yield "space_recount", {"id": space_id, "last_seq": space.last_seq, "counted": counted}
         for entity_id in atom.entity_ids:
             yield from unlinked(entity_id, space.version, counted, now)
-    words = {
-        AtomStatus.ACTIVE: "atom.restored",
-        AtomStatus.ARCHIVED: "atom.archived",
-        AtomStatus.DELETED: "atom.deleted",
-    }
-    yield event(words[status], id, {"space_id": space_id}, now)
+    if status is AtomStatus.DELETED:
+        yield from chains.forget(atom, seq, space.version, now)
+    yield event(CHANGED[status], id, {"space_id": space_id}, now)
     [row] = yield "atom_get", {"id": id}
     return memory_rows.atom(row)
 
@@ -287,7 +267,7 @@ def changes(space_id: str, after: int, embedder: str, most: int) -> Operation[Sp
         return SpaceChanges(reached.version, reached.last_seq)
     values = {"space_id": space_id, "after": after}
     rows = yield ("atoms_all" if after < 0 else "atoms_changed"), values
-    closings = yield "closings_changed", values
+    closings = yield ("closings_all" if after < 0 else "closings_changed"), values
     vectors = yield "vectors_changed", {**values, "embedder": embedder}
     found = yield "entities_changed", values
     entities = sorted((memory_rows.entity(row) for row in found), key=attrgetter("id"))
@@ -307,10 +287,16 @@ def to_embed(space_id: str, embedder: str, before: int, limit: int) -> Operation
 def save_vectors(
     space_id: str, embedder: str, vectors: Sequence[tuple[int, bytes]], now: int, wide: bool
 ) -> Operation[None]:
-    """Replace vectors."""
+    """Replace this embedder's vectors of some atoms."""
     space = yield from touched(space_id, now)
     for seq, vector in vectors:
         yield _vector({"space_id": space_id, "seq": seq, "version": space.version}, embedder, vector, wide)
+
+
+def forget_vectors(space_id: str, but: str) -> Operation[None]:
+    """Delete the vectors of all embedders but one."""
+    yield from version(space_id)
+    yield "vectors_forget", {"space_id": space_id, "embedder": but}
 
 
 def event(type: str, subject_id: str, data: dict[str, Any], now: int) -> tuple[str, dict[str, Any]]:

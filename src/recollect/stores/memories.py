@@ -107,6 +107,9 @@ class SqlMemories:
         writing = partial(atoms.save_vectors, space_id, embedder, vectors, to_micros(now), self._wide)
         await self._engine.write(scope, writing)
 
+    async def forget_vectors(self, scope: Scope, space_id: str, *, but: str) -> None:
+        await self._engine.write(scope, partial(atoms.forget_vectors, space_id, but))
+
     async def all_spaces(self, *, after: str, limit: int) -> list[tuple[Scope, str]]:
         return await self._engine.read(None, partial(_all_spaces, after, limit))
 

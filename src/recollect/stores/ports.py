@@ -201,7 +201,8 @@ class AtomFilter:
 class SpaceChanges:
     """What changed in a space after a version: rows as the store keeps them, which `memory_rows` reads.
 
-    `atoms` come in the order of their seq; `closings` are (seq, known_at, valid_to), `vectors` (seq, vector).
+    `atoms` come in the order of their seq; `closings` are (seq, known_at, valid_to), all there are of each of these
+    atoms, `vectors` (seq, vector).
     """
 
     version: int
@@ -248,7 +249,8 @@ class Memories(Protocol):
       known by then ends it at or before `valid_at`. `supersede` adds the new atom and closes all atoms before it in the
       chain at its `valid_from`, from `now` on: once any of a chain has begun, exactly one holds. Raises
       `AtomSupersededError` if it was superseded already.
-    - `set_status` changes nothing if it is so already. What was deleted stays so: it raises `NotFoundError`.
+    - `set_status` changes nothing if it is so already. What was deleted stays so: it raises `NotFoundError`. A deleted
+      atom leaves its chain: those before it end where those after it begin, and what was the last is so again.
     - `merge` gives the alias's names and atoms to the canonical entity; both are followed to what they were merged
       into. Merging again changes nothing.
     - `version` counts a space's changes. `changes` gives what changed after one (all there is, after -1), and may give
@@ -257,7 +259,8 @@ class Memories(Protocol):
     - `find` gives a part of a large space that is worth ranking, numbered as if it were all. `can_find` says whether
       the store can do that; where it cannot, a space is held whatever its size.
     - `to_embed` gives atoms (seq, text) without a vector by that embedder, the newest first, before a seq.
-      `save_vectors` replaces their vectors.
+      `save_vectors` replaces that embedder's vectors of them, and leaves those of others until `forget_vectors` deletes
+      all `but` one embedder's in a space.
     """
 
     @property
@@ -310,6 +313,8 @@ class Memories(Protocol):
     async def save_vectors(
         self, scope: Scope, space_id: str, embedder: str, vectors: Sequence[tuple[int, bytes]], *, now: datetime
     ) -> None: ...
+
+    async def forget_vectors(self, scope: Scope, space_id: str, *, but: str) -> None: ...
 
     async def all_spaces(self, *, after: str, limit: int) -> list[tuple[Scope, str]]: ...
 

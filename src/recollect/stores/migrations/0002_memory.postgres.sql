@@ -19,7 +19,8 @@ CREATE TABLE spaces (
 CREATE UNIQUE INDEX spaces_by_id ON spaces (id);
 CREATE INDEX spaces_by_name ON spaces (tenant_id, app_id, user_id, name, id);
 
--- origin names what an atom was made from, once: making it again finds it.
+-- origin names what an atom was made from, once: making it again finds it. words has no index: under row-level security
+-- the server would never use it, as matching words is not leakproof. It saves reading the texts again for every search.
 CREATE TABLE atoms (
     space_id TEXT COLLATE "C" NOT NULL,
     seq BIGINT NOT NULL,
@@ -55,41 +56,40 @@ CREATE INDEX atoms_by_version ON atoms (space_id, version);
 CREATE INDEX atoms_by_category ON atoms (space_id, category, seq);
 CREATE UNIQUE INDEX atoms_by_origin ON atoms (space_id, origin) WHERE origin IS NOT NULL;
 
-CREATE INDEX atoms_by_words ON atoms USING gin (words);
-
--- From known_at on, the atom is known not to hold from valid_to on.
+-- From known_at on, the atom is known not to hold from valid_to on: by_seq began then in its place, or is itself if its
+-- end was given with it.
 CREATE TABLE atom_closings (
     space_id TEXT COLLATE "C" NOT NULL,
     seq BIGINT NOT NULL,
+    by_seq BIGINT NOT NULL,
     known_at BIGINT NOT NULL,
     valid_to BIGINT NOT NULL,
     tenant_id TEXT COLLATE "C" NOT NULL,
     app_id TEXT COLLATE "C" NOT NULL,
     user_id TEXT COLLATE "C" NOT NULL,
-    version BIGINT NOT NULL,
-    PRIMARY KEY (space_id, seq, known_at, valid_to),
+    PRIMARY KEY (space_id, seq, by_seq),
     FOREIGN KEY (space_id, seq) REFERENCES atoms (space_id, seq)
 );
 
-CREATE INDEX atom_closings_by_version ON atom_closings (space_id, version);
+CREATE INDEX atom_closings_by_closer ON atom_closings (space_id, by_seq);
 
 -- vector: little-endian half-precision numbers, made by embedder. numbers: the same for the server to search in spaces that
 -- are too large to be searched in a process; pgvector's type is not used, so that it need not be installed.
 CREATE TABLE atom_vectors (
     space_id TEXT COLLATE "C" NOT NULL,
     seq BIGINT NOT NULL,
+    embedder TEXT COLLATE "C" NOT NULL,
     tenant_id TEXT COLLATE "C" NOT NULL,
     app_id TEXT COLLATE "C" NOT NULL,
     user_id TEXT COLLATE "C" NOT NULL,
     version BIGINT NOT NULL,
-    embedder TEXT COLLATE "C" NOT NULL,
     vector BYTEA NOT NULL,
     numbers REAL[] NOT NULL,
-    PRIMARY KEY (space_id, seq),
+    PRIMARY KEY (space_id, seq, embedder),
     FOREIGN KEY (space_id, seq) REFERENCES atoms (space_id, seq)
 );
 
-CREATE INDEX atom_vectors_by_version ON atom_vectors (space_id, version);
+CREATE INDEX atom_vectors_by_version ON atom_vectors (space_id, embedder, version);
 
 CREATE TABLE entities (
     tenant_id TEXT COLLATE "C" NOT NULL,

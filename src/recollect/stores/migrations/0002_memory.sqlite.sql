@@ -54,37 +54,38 @@ CREATE INDEX atoms_by_version ON atoms (space_id, version);
 CREATE INDEX atoms_by_category ON atoms (space_id, category, seq);
 CREATE UNIQUE INDEX atoms_by_origin ON atoms (space_id, origin) WHERE origin IS NOT NULL;
 
--- From known_at on, the atom is known not to hold from valid_to on.
+-- From known_at on, the atom is known not to hold from valid_to on: by_seq began then in its place, or is itself if its
+-- end was given with it.
 CREATE TABLE atom_closings (
     space_id TEXT NOT NULL,
     seq INTEGER NOT NULL,
+    by_seq INTEGER NOT NULL,
     known_at INTEGER NOT NULL,
     valid_to INTEGER NOT NULL,
     tenant_id TEXT NOT NULL,
     app_id TEXT NOT NULL,
     user_id TEXT NOT NULL,
-    version INTEGER NOT NULL,
-    PRIMARY KEY (space_id, seq, known_at, valid_to),
+    PRIMARY KEY (space_id, seq, by_seq),
     FOREIGN KEY (space_id, seq) REFERENCES atoms (space_id, seq)
 ) WITHOUT ROWID;
 
-CREATE INDEX atom_closings_by_version ON atom_closings (space_id, version);
+CREATE INDEX atom_closings_by_closer ON atom_closings (space_id, by_seq);
 
 -- vector: little-endian half-precision numbers, made by embedder.
 CREATE TABLE atom_vectors (
     space_id TEXT NOT NULL,
     seq INTEGER NOT NULL,
+    embedder TEXT NOT NULL,
     tenant_id TEXT NOT NULL,
     app_id TEXT NOT NULL,
     user_id TEXT NOT NULL,
     version INTEGER NOT NULL,
-    embedder TEXT NOT NULL,
     vector BLOB NOT NULL,
-    PRIMARY KEY (space_id, seq),
+    PRIMARY KEY (space_id, seq, embedder),
     FOREIGN KEY (space_id, seq) REFERENCES atoms (space_id, seq)
 ) WITHOUT ROWID;
 
-CREATE INDEX atom_vectors_by_version ON atom_vectors (space_id, version);
+CREATE INDEX atom_vectors_by_version ON atom_vectors (space_id, embedder, version);
 
 CREATE TABLE entities (
     tenant_id TEXT NOT NULL,

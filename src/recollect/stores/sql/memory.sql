@@ -75,7 +75,8 @@ WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND spa
     AND NOT EXISTS (
         SELECT 1
         FROM atom_closings
-        WHERE atom_closings.space_id = atoms.space_id AND atom_closings.seq = atoms.seq
+        WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
+            AND atom_closings.seq = atoms.seq
             AND atom_closings.known_at <= :known_at AND atom_closings.valid_to <= :valid_at)
 ORDER BY seq DESC
 LIMIT CAST(:limit AS BIGINT);
@@ -92,7 +93,8 @@ WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND spa
     AND NOT EXISTS (
         SELECT 1
         FROM atom_closings
-        WHERE atom_closings.space_id = atoms.space_id AND atom_closings.seq = atoms.seq
+        WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
+            AND atom_closings.seq = atoms.seq
             AND atom_closings.known_at <= :known_at AND atom_closings.valid_to <= :valid_at)
 ORDER BY seq DESC
 LIMIT CAST(:limit AS BIGINT);
@@ -131,15 +133,95 @@ UPDATE atoms
 SET entity_ids = :entity_ids, version = :version, updated_at = :now
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id AND seq = :seq;
 
--- name: closing_insert!
-INSERT INTO atom_closings (tenant_id, app_id, user_id, space_id, seq, known_at, valid_to, version)
-VALUES (:tenant_id, :app_id, :user_id, :space_id, :seq, :known_at, :valid_to, :version)
-ON CONFLICT DO NOTHING;
+-- name: chain_before
+-- An atom and those before it in its chain, back to the first that ends by then: those before that one do so, too.
+WITH RECURSIVE chain AS (
+    SELECT seq, id, valid_from, valid_to, superseded_at, superseded_by, supersedes
+    FROM atoms
+    WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id AND id = :id
+    UNION ALL
+    SELECT
+        atoms.seq, atoms.id, atoms.valid_from, atoms.valid_to, atoms.superseded_at, atoms.superseded_by, atoms.supersedes
+    FROM chain
+    INNER JOIN atoms ON atoms.id = chain.supersedes
+    WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
+        AND (chain.id = :id OR chain.valid_to > :ends)
+)
+SELECT seq, id, valid_from, valid_to, superseded_at, superseded_by FROM chain;
 
--- name: closings_changed
+-- name: chain_after
+-- An atom and those after it in its chain.
+WITH RECURSIVE chain AS (
+    SELECT seq, id, valid_from, created_at, superseded_by
+    FROM atoms
+    WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id AND id = :id
+    UNION ALL
+    SELECT atoms.seq, atoms.id, atoms.valid_from, atoms.created_at, atoms.superseded_by
+    FROM chain
+    INNER JOIN atoms ON atoms.id = chain.superseded_by
+    WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
+)
+SELECT seq, id, valid_from, created_at FROM chain ORDER BY seq;
+
+-- name: chain_closed_by
+-- The atom before one in its chain, and whatever else of the chain that one closed.
+SELECT seq, id
+FROM atoms
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
+    AND status <> 'DELETED'
+    AND (id = :before
+        OR seq IN (
+            SELECT seq
+            FROM atom_closings
+            WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
+                AND by_seq = :by_seq AND seq < :by_seq))
+ORDER BY seq;
+
+-- name: chain_join_on!
+UPDATE atoms
+SET superseded_by = :superseded_by, version = :version, updated_at = :now
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id AND id = :id;
+
+-- name: chain_join_back!
+UPDATE atoms
+SET supersedes = :supersedes, version = :version, updated_at = :now
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id AND id = :id;
+
+-- name: closing_insert!
+INSERT INTO atom_closings (tenant_id, app_id, user_id, space_id, seq, by_seq, known_at, valid_to)
+VALUES (:tenant_id, :app_id, :user_id, :space_id, :seq, :by_seq, :known_at, :valid_to);
+
+-- name: closing_given^
+SELECT valid_to
+FROM atom_closings
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id AND seq = :seq
+    AND by_seq = :seq;
+
+-- name: closings_reopen!
+DELETE FROM atom_closings
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id AND seq = :seq
+    AND by_seq > :seq;
+
+-- name: closings_forget!
+DELETE FROM atom_closings
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
+    AND by_seq = :by_seq AND seq < :by_seq;
+
+-- name: closings_all
 SELECT seq, known_at, valid_to
 FROM atom_closings
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id AND version > :after;
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id;
+
+-- name: closings_changed
+-- All those of atoms that changed, which are looked up first: a cross join keeps SQLite from beginning with the closings.
+SELECT seq, known_at, valid_to
+FROM (
+    SELECT seq AS of_seq
+    FROM atoms
+    WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id AND version > :after
+) AS changed
+CROSS JOIN atom_closings
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id AND seq = of_seq;
 
 -- name: vectors_changed
 SELECT seq, vector
@@ -156,7 +238,12 @@ WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND spa
     AND NOT EXISTS (
         SELECT 1
         FROM atom_vectors
-        WHERE atom_vectors.space_id = atoms.space_id AND atom_vectors.seq = atoms.seq
-            AND atom_vectors.embedder = :embedder)
+        WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
+            AND atom_vectors.seq = atoms.seq AND atom_vectors.embedder = :embedder)
 ORDER BY seq DESC
 LIMIT CAST(:limit AS BIGINT);
+
+-- name: vectors_forget!
+DELETE FROM atom_vectors
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
+    AND embedder <> :embedder;

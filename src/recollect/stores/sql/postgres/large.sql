@@ -17,7 +17,8 @@ WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND spa
     AND NOT EXISTS (
         SELECT 1
         FROM atom_closings
-        WHERE atom_closings.space_id = atoms.space_id AND atom_closings.seq = atoms.seq
+        WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
+            AND atom_closings.seq = atoms.seq
             AND atom_closings.known_at <= :known_at
             AND (atom_closings.valid_to <= :over_at
                 OR (atom_closings.valid_to <= :since AND atoms.valid_from < :since)))
@@ -31,7 +32,7 @@ INNER JOIN (
     SELECT seq AS of_seq, CAST(numbers AS VECTOR) AS meaning
     FROM atom_vectors
     WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
-        AND embedder = :embedder
+        AND embedder = :embedder AND cardinality(numbers) = cardinality(CAST(:numbers AS REAL[]))
 ) AS vectors ON of_seq = seq
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
     AND (CAST(:entity_ids AS TEXT[]) IS NULL
@@ -46,7 +47,8 @@ WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND spa
     AND NOT EXISTS (
         SELECT 1
         FROM atom_closings
-        WHERE atom_closings.space_id = atoms.space_id AND atom_closings.seq = atoms.seq
+        WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
+            AND atom_closings.seq = atoms.seq
             AND atom_closings.known_at <= :known_at
             AND (atom_closings.valid_to <= :over_at
                 OR (atom_closings.valid_to <= :since AND atoms.valid_from < :since)))
@@ -68,7 +70,8 @@ WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND spa
     AND NOT EXISTS (
         SELECT 1
         FROM atom_closings
-        WHERE atom_closings.space_id = atoms.space_id AND atom_closings.seq = atoms.seq
+        WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
+            AND atom_closings.seq = atoms.seq
             AND atom_closings.known_at <= :known_at
             AND (atom_closings.valid_to <= :over_at
                 OR (atom_closings.valid_to <= :since AND atoms.valid_from < :since)))
@@ -85,7 +88,8 @@ WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND spa
     AND NOT EXISTS (
         SELECT 1
         FROM atom_closings
-        WHERE atom_closings.space_id = atoms.space_id AND atom_closings.seq = atoms.seq
+        WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
+            AND atom_closings.seq = atoms.seq
             AND atom_closings.known_at <= :known_at
             AND (atom_closings.valid_to <= :over_at
                 OR (atom_closings.valid_to <= :since AND atoms.valid_from < :since)))

@@ -1,8 +1,8 @@
 -- name: vector_put!
 INSERT INTO atom_vectors (tenant_id, app_id, user_id, space_id, seq, version, embedder, vector, numbers)
 VALUES (:tenant_id, :app_id, :user_id, :space_id, :seq, :version, :embedder, :vector, CAST(:numbers AS REAL[]))
-ON CONFLICT (space_id, seq) DO UPDATE
-SET version = excluded.version, embedder = excluded.embedder, vector = excluded.vector, numbers = excluded.numbers;
+ON CONFLICT (space_id, seq, embedder) DO UPDATE
+SET version = excluded.version, vector = excluded.vector, numbers = excluded.numbers;
 
 -- name: platform_space_lock^
 -- Of those who make a space of one name at once, one goes first.

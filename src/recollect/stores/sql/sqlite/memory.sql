@@ -1,8 +1,8 @@
 -- name: vector_put!
 INSERT INTO atom_vectors (tenant_id, app_id, user_id, space_id, seq, version, embedder, vector)
 VALUES (:tenant_id, :app_id, :user_id, :space_id, :seq, :version, :embedder, :vector)
-ON CONFLICT (space_id, seq) DO UPDATE
-SET version = excluded.version, embedder = excluded.embedder, vector = excluded.vector;
+ON CONFLICT (space_id, seq, embedder) DO UPDATE
+SET version = excluded.version, vector = excluded.vector;
 
 -- name: platform_space_lock^
 -- The writer's transaction is the lock.
