@@ -133,11 +133,13 @@ class Recollect:
         """Load what recall needs, so that the first one in this process is as quick as the next: for servers."""
         await self._memory.warm_up()
 
-    async def reembed(self, on_progress: Callable[[int], Any] | None = None) -> int:
+    async def reembed(self, on_progress: Callable[[int], Any] | None = None, *, forget_others: bool = False) -> int:
         """Embed every user's memories that have no vector by the present embedder; gives how many there were.
 
         It happens by itself in the background, space by space, when a space is used; this does all at once.
-        `on_progress` is called with the number done so far.
+        `on_progress` is called with the number done so far. Other embedders' vectors stay, for processes that still use
+        them, until `forget_others` deletes them. Raises `EmbeddingError` at the end if the embedder refused some texts,
+        at once if it fails altogether; what was embedded is kept, and nothing is deleted then.
         """
         done = 0
 
@@ -147,7 +149,7 @@ class Recollect:
             if on_progress is not None:
                 on_progress(done)
 
-        return await self._memory.embedding.fill_all(count)
+        return await self._memory.embedding.fill_all(count, forget_others=forget_others)
 
     async def close_stale(self, older_than: timedelta | float) -> list[Conversation]:
         """Close every user's open conversations in which nothing happened for that long: for schedulers."""

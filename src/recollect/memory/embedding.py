@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from recollect.conversations.runtime import Runtime
@@ -19,8 +22,22 @@ if TYPE_CHECKING:
 log = logging.getLogger("recollect")
 
 BATCH = 256
+MOST_FAILURES = 16
+"""So many failures with nothing embedded in between are not about single texts."""
+
 REST_SECONDS = 60.0
 """After a failure, a space's texts are not sent to the embedder again for so long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """How many texts were embedded, and how many the embedder refused."""
+
+    embedded: int = 0
+    refused: int = 0
+
+    def __add__(self, more: Filled) -> Filled:
+        return Filled(self.embedded + more.embedded, self.refused + more.refused)
 
 
 class Embedding:
@@ -34,6 +51,7 @@ class Embedding:
         self._embedder = embedder
         self._filling: set[tuple[Scope, str]] = set()
         self._resting: dict[tuple[Scope, str], float] = {}
+        self._refused: set[tuple[str, int]] = set()
 
     @property
     def name(self) -> str:
@@ -60,7 +78,7 @@ class Embedding:
         if self._embedder is None:
             return None
         try:
-            vector = (await self._embedder.embed([text], query=True))[0]
+            vector = (await self._vectors([text], query=True))[0]
         except EmbeddingError:
             log.warning("what was asked is compared by its words alone", exc_info=True)
             return None
@@ -75,33 +93,59 @@ class Embedding:
         self._filling.add((scope, space_id))
         self._runtime.jobs.start(self._fill_quietly(scope, space_id), f"embed {space_id}")
 
-    async def fill(self, scope: Scope, space_id: str, done: Callable[[int], Any] | None = None) -> int:
-        """Embed what has no vector by this embedder, the newest first; gives how many there were."""
-        if self._embedder is None:
-            return 0
-        memories, count, before = self._runtime.store.memories, 0, None
-        while True:
-            found = await memories.to_embed(scope, space_id, embedder=self.name, before=before, limit=BATCH)
-            if not found:
-                return count
-            vectors = await self._encoded([text for _, text in found])
-            made = [(seq, vector) for (seq, _), vector in zip(found, vectors, strict=True)]
-            try:
-                await memories.save_vectors(scope, space_id, self.name, made, now=self._runtime.clock())
-            except NotFoundError:  # the space was deleted meanwhile
-                return count
-            count, before = count + len(made), found[-1][0]
-            if done is not None:
-                done(len(made))
+    async def fill(self, scope: Scope, space_id: str, done: Callable[[int], Any] | None = None) -> Filled:
+        """Embed what has no vector by this embedder, the newest first.
 
-    async def fill_all(self, done: Callable[[int], Any] | None = None) -> int:
-        """Embed what has no vector, of every user."""
-        count, after = 0, ""
+        A text that the embedder refuses is left without one. Raises `EmbeddingError` if it seems to fail for them all.
+        """
+        filled, before = Filled(), None
+        while self._embedder is not None:
+            found = await self._runtime.store.memories.to_embed(
+                scope, space_id, embedder=self.name, before=before, limit=BATCH
+            )
+            if not found:
+                break
+            try:
+                filled += await self._fill_batch(scope, space_id, found, done or _ignore)
+            except NotFoundError:  # the space was deleted meanwhile
+                break
+            before = found[-1][0]
+        return filled
+
+    async def fill_all(self, done: Callable[[int], Any] | None = None, *, forget_others: bool = False) -> int:
+        """Embed what has no vector, of every user; then, if asked for, delete other embedders' vectors.
+
+        Raises `EmbeddingError` when all else is done if the embedder refused some texts, and at once if it fails for a
+        while, or for all.
+        """
+        filled, failed = Filled(), 0
+        async for scope, space_id in self._spaces():
+            try:
+                filled += await self.fill(scope, space_id, done)
+            except EmbeddingError as error:
+                if error.retryable or not filled.embedded:
+                    raise
+                failed += 1
+            if filled.refused >= MOST_FAILURES and not filled.embedded:
+                break  # no use in going on
+        if filled.refused or failed:
+            spaces = f", and nearly all of {failed} spaces" if failed else ""
+            raise EmbeddingError(
+                f"{self.name} refused {filled.refused} texts{spaces}, which are found by their words alone."
+                f" {filled.embedded} others were embedded."
+            )
+        if forget_others:
+            async for scope, space_id in self._spaces():
+                with contextlib.suppress(NotFoundError):  # the space was deleted meanwhile
+                    await self._runtime.store.memories.forget_vectors(scope, space_id, but=self.name)
+        return filled.embedded
+
+    async def _spaces(self) -> AsyncIterator[tuple[Scope, str]]:
+        after = ""
         while found := await self._runtime.store.memories.all_spaces(after=after, limit=BATCH):
-            for scope, space_id in found:
-                count += await self.fill(scope, space_id, done)
+            for each in found:
+                yield each
             after = found[-1][1]
-        return count
 
     async def close(self) -> None:
         """Let go of what the embedder holds."""
@@ -109,18 +153,61 @@ class Embedding:
             await self._embedder.close()
 
     async def _fill_quietly(self, scope: Scope, space_id: str) -> None:
+        rests = True  # also after a failure of the store: a read-only one would fail at every recall
         try:
-            await self.fill(scope, space_id)
-            self._resting.pop((scope, space_id), None)
-        except EmbeddingError:
-            self._resting[scope, space_id] = asyncio.get_running_loop().time() + REST_SECONDS
-            raise
+            filled = await self.fill(scope, space_id)
+            rests = filled.refused > 0
         finally:
             self._filling.discard((scope, space_id))
+            self._resting.pop((scope, space_id), None)
+            if rests:
+                self._resting[scope, space_id] = asyncio.get_running_loop().time() + REST_SECONDS
+
+    async def _fill_batch(
+        self, scope: Scope, space_id: str, found: Sequence[tuple[int, str]], done: Callable[[int], Any]
+    ) -> Filled:
+        """Embed texts together; those that are refused together, by halves. What was made is kept at once."""
+        filled, failures, pieces = Filled(), 0, deque([found])
+        while pieces:  # the largest first: most texts have their vectors before the odd one is found
+            piece = pieces.popleft()
+            try:
+                vectors = await self._encoded([text for _, text in piece])
+            except EmbeddingError as error:
+                failures += 1
+                if error.retryable or (failures >= MOST_FAILURES and not filled.embedded):
+                    raise
+                if len(piece) == 1:
+                    filled += Filled(refused=1)
+                    self._say_refused(space_id, piece[0][0], error)
+                else:
+                    middle = len(piece) // 2
+                    pieces += piece[:middle], piece[middle:]
+                continue
+            made = [(seq, vector) for (seq, _), vector in zip(piece, vectors, strict=True)]
+            await self._runtime.store.memories.save_vectors(scope, space_id, self.name, made, now=self._runtime.clock())
+            filled += Filled(embedded=len(made))
+            done(len(made))
+        return filled
+
+    def _say_refused(self, space_id: str, seq: int, error: EmbeddingError) -> None:
+        """Once for each text."""
+        if (space_id, seq) not in self._refused:
+            self._refused.add((space_id, seq))
+            log.warning("a text of %s has no vector: the embedder refused it", space_id, exc_info=error)
 
     async def _encoded(self, texts: Sequence[str]) -> list[bytes]:
         from recollect.memory.recall.entry import split_speaker
 
-        assert self._embedder is not None
-        vectors = await self._embedder.embed([split_speaker(text)[1] for text in texts])
+        vectors = await self._vectors([split_speaker(text)[1] for text in texts])
         return [vector.tobytes() for vector in vectors.astype("<f2")]
+
+    async def _vectors(self, texts: Sequence[str], *, query: bool = False) -> npt.NDArray[np.float32]:
+        """An embedder of somebody else's may give anything: what is not vectors is its `EmbeddingError`."""
+        from recollect.embed.vectors import checked_vectors
+
+        assert self._embedder is not None
+        return checked_vectors(await self._embedder.embed(texts, query=query), len(texts), self.name)
+
+
+def _ignore(count: int) -> None:
+    """Nobody asked."""
