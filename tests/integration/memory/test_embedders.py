@@ -13,6 +13,7 @@ import pytest
 
 from recollect import Recollect
 from recollect.embed.vectors import Vectors
+from recollect.errors import EmbeddingError, StoreError
 from tests.integration.memory.helping import HashEmbedder, assert_alike, assert_sound, broken, texts
 
 TEXTS = [f"{name} saw {thing} by the lake." for name in ("Ann", "Bob", "Eve") for thing in ("herons", "boats", "swans")]
@@ -65,7 +66,7 @@ async def test_another_embedder_takes_over_in_the_background(url: str, dimension
             assert result.atoms[0].text == text
             assert len(result) == 10
         await rc.jobs.drain()
-        assert await makers(rc, space) == {"new": 10}
+        assert await makers(rc, space) == {"old": 9, "new": 10}
         assert sorted(new.embedded) == sorted([*TEXTS, "Ann keeps bees."])  # each once
         warm = await memory.recall_by_topic(space, "herons", 100)
         async with Recollect(url, embedder=HashEmbedder("new", dimensions)) as other:
@@ -74,6 +75,47 @@ async def test_another_embedder_takes_over_in_the_background(url: str, dimension
         assert any(hit.parts.get("meaning") for hit in warm)
         await rc.jobs.drain()
         assert len(new.embedded) == 10
+
+
+async def test_two_embedders_on_one_store_embed_each_text_once(url: str) -> None:
+    one, two = HashEmbedder("old", 16), HashEmbedder("new", 5)
+    async with Recollect(url, embedder=one) as first, Recollect(url, embedder=two) as second:
+        space = await remembered(first)
+        said = list(TEXTS)
+        for n in range(3):
+            for here, there in ((first, second), (second, first)):
+                said.append(f"{n} more boats, {'old' if here is first else 'new'}.")
+                await here.user("maya").memory.add_atom(space, said[-1])
+                for rc in (there, here):
+                    await rc.user("maya").memory.recall_by_topic(space, "boats", 100)
+                    await rc.jobs.drain()
+        assert sorted(one.embedded) == sorted(two.embedded) == sorted(said)
+        assert await makers(first, space) == {"old": 15, "new": 15}
+        for rc in (first, second):
+            result = await rc.user("maya").memory.recall_by_topic(space, "swans", 100)
+            assert any(hit.parts.get("meaning") for hit in result)
+
+
+async def test_vectors_of_others_are_forgotten_when_asked_for_and_all_is_embedded(
+    url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL, "recollect")
+    async with Recollect(url, embedder=HashEmbedder("old")) as rc:
+        space = await remembered(rc)
+        await remembered(rc, "ben")
+    new = HashEmbedder("new")
+    async with Recollect(url, embedder=new) as rc:
+        new.error = broken()
+        with pytest.raises(EmbeddingError):
+            await rc.reembed(forget_others=True)
+        assert await makers(rc, space) == {"old": 9}
+        new.error = None
+        assert await rc.reembed() == 18
+        assert await makers(rc, space) == {"old": 9, "new": 9}
+        assert await rc.reembed(forget_others=True) == 0
+        assert await makers(rc, space) == {"new": 9}
+        await found_by_words(rc, space)
+        assert len(new.embedded) == 18
 
 
 async def test_vectors_of_another_maker_are_never_compared(tmp_path: Path) -> None:
@@ -237,7 +279,160 @@ async def test_any_other_error_of_an_embedder_is_not_swallowed(
         other.error = None
         await memory.recall_by_topic(space, "tea")
         await rc.jobs.drain()
-        assert await makers(rc, space) == {"newer": 9}
+        assert await makers(rc, space) == {"new": 9}  # it rests
+        rc._memory.embedding._resting.clear()
+        await memory.recall_by_topic(space, "tea")
+        await rc.jobs.drain()
+        assert await makers(rc, space) == {"new": 9, "newer": 9}
+
+
+class Picky(HashEmbedder):
+    """Refuses texts with a word in it, and whatever comes with them."""
+
+    calls = 0
+
+    async def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
+        self.calls += 1
+        if any("poison" in text for text in texts):
+            raise EmbeddingError("I do not like this")
+        return await super().embed(texts, query=query)
+
+
+async def test_a_text_that_is_refused_costs_no_other_its_vector(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "recollect")
+    many = [f"Otters, {n} of them." for n in range(300)]
+    many[3] = many[299] = many[150] = "A poison."
+    async with Recollect(url, embedder=None) as rc:
+        memory = rc.user("maya").memory
+        space = (await memory.create_space()).id
+        await memory.add_atoms(space, [{"text": text} for text in many])
+    embedder = Picky("new")
+    async with Recollect(url, embedder=embedder) as rc:
+        memory = rc.user("maya").memory
+        await memory.recall_by_topic(space, "otters")
+        await rc.jobs.drain()
+        assert await makers(rc, space) == {"new": 297}
+        assert len(embedder.embedded) == 297
+        assert caplog.text.count("refused it") == 3
+        calls = embedder.calls
+        for _ in range(3):
+            await memory.recall_by_topic(space, "otters")
+            await rc.jobs.drain()
+        assert embedder.calls - calls == 3  # the questions
+        rc._memory.embedding._resting.clear()
+        await memory.recall_by_topic(space, "otters")
+        await rc.jobs.drain()
+        assert caplog.text.count("refused it") == 3
+        assert "background work failed" not in caplog.text
+        assert len(embedder.embedded) == 297
+
+
+async def test_what_is_refused_of_one_user_is_said_when_all_others_are_embedded(
+    url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL, "recollect")
+    async with Recollect(url, embedder=HashEmbedder("old")) as rc:
+        memory = rc.user("ann").memory
+        await memory.add_atoms((await memory.create_space()).id, [{"text": "A poison."}, {"text": "More poison."}])
+        space = await remembered(rc)
+    async with Recollect(url, embedder=Picky("new")) as rc:
+        progress: list[int] = []
+        with pytest.raises(EmbeddingError, match=r"refused 2 texts.* 9 others"):
+            await rc.reembed(progress.append, forget_others=True)
+        assert progress == [9]
+        assert await makers(rc, space) == {"old": 9, "new": 9}
+
+
+@pytest.mark.parametrize("retryable", [True, False])
+async def test_an_embedder_that_is_down_is_not_asked_for_every_text(
+    tmp_path: Path, retryable: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL, "recollect")
+    async with Recollect(tmp_path / "recollect.db", embedder=None) as rc:
+        for user in range(40):
+            memory = rc.user(f"{user}").memory
+            await memory.add_atoms((await memory.create_space()).id, [{"text": f"{n}"} for n in range(40)])
+    asked = 0
+
+    class Down(HashEmbedder):
+        async def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
+            nonlocal asked
+            asked += 1
+            raise EmbeddingError("down", retryable=retryable)
+
+    async with Recollect(tmp_path / "recollect.db", embedder=Down("new")) as rc:
+        with pytest.raises(EmbeddingError, match="down"):
+            await rc.reembed()
+        assert asked == (1 if retryable else 16)
+
+
+GIVEN: list[Any] = [
+    None,
+    "text",
+    [[1.0, 2.0]] * 3,
+    [[1.0], [2.0, 3.0]],
+    [["a", "b"]] * 2,
+    [[float("nan"), 1.0]] * 2,
+    [[float("inf"), 1.0]] * 2,
+    [[], []],
+    np.ones((2, 2, 2), np.float32),
+    np.full((2, 3), np.nan, np.float32),
+    np.ones(2, np.float32),
+]
+
+
+@pytest.mark.parametrize("given", GIVEN, ids=repr)
+async def test_what_an_embedder_gives_that_is_not_vectors_is_as_nothing(
+    given: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Wrong(HashEmbedder):
+        async def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
+            return given  # type: ignore[no-any-return]
+
+    async with Recollect(tmp_path / "recollect.db", embedder=Wrong("new")) as rc:
+        memory = rc.user("maya").memory
+        space = (await memory.create_space()).id
+        await memory.add_atoms(space, [{"text": "Likes tea."}, {"text": "Has a boat."}])
+        assert (await memory.recall_by_topic(space, "tea")).atoms[0].text == "Likes tea."
+        await rc.jobs.drain()
+        assert await makers(rc, space) == {}
+        assert "stored without vectors" in caplog.text
+
+
+async def test_plain_lists_of_any_length_are_vectors_too(tmp_path: Path) -> None:
+    class Plain(HashEmbedder):
+        async def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
+            rows = (await super().embed(texts, query=query)).tolist()
+            return [[1e6 * number for number in row] for row in rows]  # type: ignore[return-value]
+
+    async with Recollect(tmp_path / "recollect.db", embedder=Plain("new")) as rc:
+        space = await remembered(rc)
+        await found_by_words(rc, space)
+        changes = await rc.store.memories.changes(rc.user("maya").scope, space, after=-1, embedder="new")
+        for _, vector in changes.vectors:
+            assert np.linalg.norm(np.frombuffer(vector, "<f2").astype(np.float32)) == pytest.approx(1, abs=1e-2)
+        result = await rc.user("maya").memory.recall_by_topic(space, "swans", 100)
+        assert any(hit.parts.get("meaning") for hit in result)
+
+
+async def test_a_store_that_cannot_be_written_is_not_embedded_for_at_every_recall(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "recollect.db"
+    async with Recollect(path, embedder=HashEmbedder("old")) as rc:
+        space = await remembered(rc)
+    new = HashEmbedder("new")
+    async with Recollect(path, embedder=new) as rc:
+
+        async def refused(*given: Any, **named: Any) -> None:
+            raise StoreError("read-only")
+
+        monkeypatch.setattr(rc.store.memories, "save_vectors", refused)
+        for _ in range(3):
+            await found_by_words(rc, space)
+            await rc.jobs.drain()
+        assert len(new.embedded) == 9
+        assert caplog.text.count("background work failed") == 1
 
 
 async def test_a_space_deleted_while_it_is_embedded_does_not_stop_the_others(
@@ -321,7 +516,7 @@ async def test_long_work_of_an_embedder_does_not_hold_up_closing(tmp_path: Path,
         await rc.user("maya").memory.recall_by_entity(space, "Ann")
         slow.gate = asyncio.Event()
     async with Recollect(path, embedder=HashEmbedder("old")) as rc:
-        assert await makers(rc, space) in ({"old": 9}, {"new": 9})
+        assert await makers(rc, space) in ({"old": 9}, {"old": 9, "new": 9})
         await found_by_words(rc, space)
 
 

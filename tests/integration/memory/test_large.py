@@ -12,7 +12,7 @@ from recollect import Recollect
 from recollect.errors import NotFoundError
 from recollect.memory import recalling
 from recollect.memory.memory import Memory
-from tests.integration.memory.helping import DAY, NOON, Clock, assert_sound, everywhere, texts
+from tests.integration.memory.helping import DAY, NOON, Clock, HashEmbedder, assert_sound, everywhere, texts
 from tests.support.postgres import PostgresServer
 
 FEW = 30
@@ -139,7 +139,7 @@ async def test_every_filter_is_kept(postgres_url: str, search: str) -> None:
         line = await memory.recall_timeline(space, query="otter chapel", limit=500, from_=later + DAY, known_at=known)
         assert best.text in texts(line)
         assert new.text not in texts(line)
-        for names in (["a"], ["b"], ["a", "b"], ["c"], []):
+        for names in (["a"], ["b"], ["a", "b"], ["c"]):
             found = await memory.recall_by_topic(space, question, 500, names)
             assert {atom.category.name for atom in found.atoms} <= set(names)
             assert bool(found.hits) == bool(set(names) - {"c"})
@@ -289,3 +289,14 @@ async def test_a_timeline_tells_all_that_stood_in_the_place_of_what_was_found(po
                 found = await memory.recall_timeline(space, query=asked)
                 assert [text for text in texts(found) if text in said] == said, asked
                 assert [text for text in texts(held) if text in said] == said, asked
+
+
+async def test_vectors_of_another_length_under_one_name_are_left_out(postgres_url: str) -> None:
+    async with large(postgres_url, embedder=HashEmbedder("same", 4)) as rc:
+        _, space = await remembered(rc)
+    async with large(postgres_url, embedder=HashEmbedder("same", 8)) as rc:
+        memory = rc.user("maya").memory
+        await memory.add_atom(space, "maya saw a capybara at the sauna.")
+        found = await memory.recall_by_topic(space, "Where was the capybara?", 5)
+        assert_sound(found)
+        assert found.atoms[0].text == "maya saw a capybara at the sauna."

@@ -68,6 +68,65 @@ def test_at_any_two_times_exactly_one_atom_of_a_chain_holds(
     asyncio.run(run())
 
 
+@settings(unhurried, max_examples=30)
+@given(
+    begins=st.lists(st.integers(-5, 15), min_size=2, max_size=7),
+    lengths=st.lists(st.none() | st.integers(1, 20), min_size=7, max_size=7),
+    gone=st.lists(st.integers(0, 6), min_size=1, max_size=6, unique=True),
+    moves=st.booleans(),
+)
+def test_a_chain_without_what_was_forgotten_is_as_if_that_had_never_been(
+    begins: list[int], lengths: list[int | None], gone: list[int], moves: bool
+) -> None:
+    async def run() -> None:
+        clock = Clock()
+        async with Recollect(":memory:", embedder=None, clock=clock) as rc:
+            memory = rc.user("maya").memory
+            one, other = [(await memory.create_space()).id for _ in range(2)]
+            left = [n for n in range(len(begins)) if n not in gone]
+            ids: dict[str, list[str]] = {one: [], other: []}
+            for n, day in enumerate(begins):
+                if moves:
+                    clock.pass_by(HOUR)
+                for space, chain in ids.items():
+                    if space == other and n not in left:
+                        continue
+                    given: dict[str, Any] = {"text": f"Lives at {n}.", "valid_from": NOON + day * DAY}
+                    if (length := lengths[n]) is not None:
+                        given["valid_to"] = NOON + (day + length) * DAY
+                    if chain:
+                        made = await memory.supersede_atom(chain[-1], **given)
+                    else:
+                        made = await memory.add_atom(space, **given)
+                    chain.append(made.id)
+                if n == len(begins) // 2:  # held while it changes
+                    await memory.recall_by_topic(one, "Lives")
+            for n in gone:
+                if n < len(begins):
+                    await memory.delete_atom(ids[one][n])
+
+            async def told(space: str, **asked: Any) -> list[set[str]]:
+                listed = await memory.list_atoms(space, **asked)
+                recalled = await memory.recall_by_topic(space, "Lives at", 1000, **asked)
+                return [{atom.text for atom in listed}, {atom.text for atom in recalled.atoms}]
+
+            for known_at in (None, *(NOON + hours * HOUR for hours in range(len(begins) + 1))):
+                for day in sorted({-6, *begins, *(day - 1 for day in begins), 8, 36}):
+                    asked = {"valid_at": NOON + day * DAY, "known_at": known_at}
+                    assert await told(one, **asked) == await told(other, **asked), (day, known_at)
+            assert await told(one) == await told(other)
+            twins: dict[str | None, str | None] = {None: None}
+            twins.update(zip((ids[one][n] for n in left), ids[other], strict=True))
+            for n, id in zip(left, ids[other], strict=True):
+                atom, twin = await memory.get_atom(ids[one][n]), await memory.get_atom(id)
+                assert atom is not None
+                assert twin is not None
+                assert (atom.valid_to, atom.superseded_at) == (twin.valid_to, twin.superseded_at)
+                assert (twins[atom.supersedes], twins[atom.superseded_by]) == (twin.supersedes, twin.superseded_by)
+
+    asyncio.run(run())
+
+
 texts_of_words = st.lists(st.sampled_from(WORDS), min_size=1, max_size=6).map(" ".join)
 atoms = st.fixed_dictionaries(
     {

@@ -209,6 +209,71 @@ class MemoryContract:
                 at = NOON + day * DAY
                 assert await held(store, space, at, known_at=NOON + known * DAY) == [str(wanted)], (day, known)
 
+    async def test_what_never_held_is_closed_once_and_is_over_at_every_moment(self, store: Store) -> None:
+        space = await make_space(store)
+        [atom] = await add(store, space, make_atom("0", valid_from=NOON + 99 * DAY))
+        for n in range(1, 40):
+            draft = make_atom(str(n), valid_from=NOON + (99 - n) * DAY)
+            atom = await store.memories.supersede(MAYA, atom.id, draft, now=NOON + n * DAY)
+        changes = await store.memories.changes(MAYA, space.id, after=-1, embedder="")
+        assert len(changes.closings) == 39
+        for valid_at in (NOON, NOON + 59 * DAY, NOON + 99 * DAY):
+            listed = await store.memories.atoms(MAYA, space.id, AtomFilter(AtomStatus.ACTIVE, valid_at))
+            assert [atom.text for atom in listed] == ["39"], valid_at
+        early = AtomFilter(AtomStatus.ACTIVE, NOON, known_at=NOON + 5 * DAY)
+        assert [atom.text for atom in await store.memories.atoms(MAYA, space.id, early)] == ["5"]
+
+    async def test_a_chain_whose_last_atom_is_deleted_goes_on_from_the_one_before(self, store: Store) -> None:
+        space = await make_space(store)
+        memories = store.memories
+        [rome] = await add(store, space, make_atom("Rome", valid_to=NOON + 20 * DAY))
+        read = await memories.changes(MAYA, space.id, after=-1, embedder="")
+        paris = await memories.supersede(MAYA, rome.id, make_atom("Paris", valid_from=NOON + 5 * DAY), now=NOON + DAY)
+        await memories.set_status(MAYA, paris.id, AtomStatus.DELETED, now=NOON + 2 * DAY)
+        again = await memories.atom(MAYA, rome.id)
+        assert again is not None
+        assert (again.valid_to, again.superseded_at, again.superseded_by) == (rome.valid_to, None, None)
+        assert again.updated_at == NOON + 2 * DAY
+        assert await held(store, space, NOON + 6 * DAY) == ["Rome"]
+        assert await held(store, space, NOON + 6 * DAY, known_at=NOON + DAY) == ["Rome"]
+        assert await held(store, space, NOON + 20 * DAY) == []
+        more = await memories.changes(MAYA, space.id, after=read.version, embedder="")
+        assert [row[0] for row in more.atoms] == [rome.id, paris.id]
+        assert list(map(tuple, more.closings)) == list(map(tuple, read.closings))
+        oslo = await memories.supersede(MAYA, rome.id, make_atom("Oslo", valid_from=NOON + 7 * DAY), now=NOON + 3 * DAY)
+        assert await held(store, space, NOON + 8 * DAY) == ["Oslo"]
+        await memories.set_status(MAYA, rome.id, AtomStatus.DELETED, now=NOON + 4 * DAY)
+        first = await memories.atom(MAYA, oslo.id)
+        assert first is not None
+        assert first.supersedes is None
+        with pytest.raises(NotFoundError):
+            await memories.supersede(MAYA, paris.id, make_atom(), now=NOON + 5 * DAY)
+
+    async def test_those_around_a_deleted_atom_of_a_chain_follow_each_other(self, store: Store) -> None:
+        space = await make_space(store)
+        memories = store.memories
+        [atom] = await add(store, space, make_atom("0"))
+        begins, chain = [0, 10, 4, 20], [atom]
+        for n, day in enumerate(begins[1:], 1):
+            draft = make_atom(str(n), valid_from=NOON + day * DAY)
+            chain.append(await memories.supersede(MAYA, chain[-1].id, draft, now=NOON + n * DAY))
+        await memories.set_status(MAYA, chain[2].id, AtomStatus.DELETED, now=NOON + 9 * DAY)
+        first, second, last = [await memories.atom(MAYA, chain[n].id) for n in (0, 1, 3)]
+        assert first is not None
+        assert second is not None
+        assert last is not None
+        assert (first.valid_to, first.superseded_by, first.superseded_at) == (NOON + 10 * DAY, second.id, NOON + DAY)
+        assert (second.valid_to, second.superseded_by) == (NOON + 20 * DAY, last.id)
+        assert (second.superseded_at, last.supersedes) == (NOON + 3 * DAY, second.id)
+        with pytest.raises(AtomSupersededError) as refused:
+            await memories.supersede(MAYA, second.id, make_atom(), now=NOON + 9 * DAY)
+        assert refused.value.superseded_by == last.id
+        for known in range(len(begins)):
+            for day in range(25):
+                wanted = [n for n in range(known + 1) if n != 2 and begins[n] <= day][-1]
+                at = NOON + day * DAY
+                assert await held(store, space, at, known_at=NOON + known * DAY) == [str(wanted)], (day, known)
+
     async def test_of_many_who_supersede_one_atom_at_once_one_succeeds(self, store: Store) -> None:
         space = await make_space(store)
         [atom] = await add(store, space, make_atom())
@@ -370,6 +435,28 @@ class MemoryContract:
         assert await missing("new") == [(3, "2"), (1, "0")]
         assert (MAYA, space.id) in await store.memories.all_spaces(after="", limit=100)
 
+    async def test_embedders_keep_their_vectors_beside_each_other_until_the_others_are_forgotten(
+        self, store: Store
+    ) -> None:
+        space = await make_space(store)
+        memories = store.memories
+        await add(store, space, *[make_atom(str(n), embedder="old", vector=HALVES) for n in range(3)])
+        read = await memories.changes(MAYA, space.id, after=-1, embedder="old")
+
+        async def kept(embedder: str, after: int = -1) -> dict[int, bytes]:
+            found = await memories.changes(MAYA, space.id, after=after, embedder=embedder)
+            return {seq: bytes(vector) for seq, vector in found.vectors}
+
+        await memories.save_vectors(MAYA, space.id, "new", [(1, HALVES * 2), (3, HALVES * 2)], now=utc_now())
+        assert await kept("old") == {1: HALVES, 2: HALVES, 3: HALVES}
+        assert await kept("old", after=read.version) == {}
+        assert await kept("new", after=read.version) == {1: HALVES * 2, 3: HALVES * 2}
+        await memories.save_vectors(MAYA, space.id, "new", [(3, HALVES)], now=utc_now())
+        assert await kept("new") == {1: HALVES * 2, 3: HALVES}
+        assert await memories.to_embed(MAYA, space.id, embedder="old", before=None, limit=9) == []
+        await memories.forget_vectors(MAYA, space.id, but="new")
+        assert (await kept("old"), len(await kept("new"))) == ({}, 2)
+
     async def test_memory_of_another_scope_does_not_exist(self, store: Store) -> None:
         space = await make_space(store)
         [atom] = await add(store, space, make_atom("private", embedder="e", vector=HALVES))
@@ -396,12 +483,14 @@ class MemoryContract:
                 memories.changes(other, space.id, after=-1, embedder="e"),
                 memories.originals(other, space.id, ["m1"]),
                 memories.save_vectors(other, space.id, "e", [(1, HALVES)], now=utc_now()),
+                memories.forget_vectors(other, space.id, but="none"),
                 memories.add(other, theirs.id, [make_atom(entity_ids=(ann.id,))], now=utc_now()),
             ):
                 with pytest.raises(NotFoundError):
                     await attempt
         assert await memories.atom(MAYA, atom.id) == atom
         assert await memories.entity(MAYA, ann.id) == ann
+        assert await memories.to_embed(MAYA, space.id, embedder="e", before=None, limit=9) == []
 
     async def test_every_change_tells_of_itself_in_order(self, store: Store) -> None:
         space = await make_space(store)
