@@ -64,7 +64,7 @@ async def test_an_entity_that_cannot_be_is_refused(given: dict[str, Any], names:
         with pytest.raises(InvalidArgumentError):
             await memory.find_entity_by_name(space.id, "ROBOT", "Ann")
         with pytest.raises(InvalidArgumentError):
-            await memory.search_entities(space.id, None)  # type: ignore[arg-type]
+            await memory.search_entities(space.id, 5)  # type: ignore[arg-type]
         with pytest.raises(InvalidArgumentError):
             await memory.search_entities(space.id, "Ann", limit=-1)
         assert await memory.search_entities(space.id) == []

@@ -209,7 +209,7 @@ def test_without_async_everything_waits_by_itself(url: str) -> None:
         memory.add_atoms(space.id, [{"text": "Ann has a boat."}])
         memory.supersede_atom(tea.id, "Ann likes coffee.")
         assert texts(memory.recall_by_topic(space.id, "What does Ann like?"))[0] == "Ann likes coffee."
-        assert texts(memory.recall_by_entity(space.id, "Ann")) == ["Ann likes coffee."]
+        assert texts(memory.recall_by_entity(space.id, "Ann")) == ["Ann likes coffee.", "Ann has a boat."]
         assert len(memory.recall_timeline(space.id)) == 3
         talk = maya.conversations.create("chat")
         maya.conversations.append_user_message(talk.id, "I keep bees.")

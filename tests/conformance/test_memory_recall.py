@@ -122,7 +122,7 @@ async def test_options_leave_out_what_they_say(rc: Recollect) -> None:
     assert await both(category_names=["trip"]) == {1, 2}
     assert await both(category_names=["trip", "fact", "other"]) == {1, 2, 3}
     assert await both(category_names=["other"]) == set()
-    assert await both(category_names=[]) == set()
+    assert await both(category_names=[]) == {1, 2, 3}
     for least, expected in ((1, 3), (3, 2), (4, 1), (5, 1)):
         assert len(await memory.recall_by_topic(space.id, "Ann", min_importance=least)) == expected
     scores = [hit.score for hit in await memory.recall_by_topic(space.id, "Malta")]
@@ -132,9 +132,9 @@ async def test_options_leave_out_what_they_say(rc: Recollect) -> None:
     assert len(await memory.recall_by_topic(space.id, "Malta", min_score=1)) == 0
 
     wrong: list[tuple[dict[str, Any], str]] = [
-        *(({"limit": value}, "limit") for value in (-1, 1.5, None, True, "3")),
+        *(({"limit": value}, "limit") for value in (-1, 1.5, True, "3")),
         *(({"category_names": value}, "category_names") for value in ("trip", [5], [""], 5)),
-        *(({"min_importance": value}, "importance") for value in (0, 6, True, 2.5)),
+        *(({"min_importance": value}, "importance") for value in (-1, 6, True, 2.5)),
         *(({"min_score": value}, "min_score") for value in (-0.1, 1.1, float("nan"), None)),
         *(({"neighbours": value}, "neighbours") for value in (-1, None, "2")),
         *(({name: datetime(2026, 1, 1)}, f"{name}.*timezone") for name in ("valid_at", "known_at", "now")),
@@ -214,7 +214,7 @@ async def test_a_timeline_tells_how_things_changed_as_was_known_then(rc: Recolle
         return [text.rstrip(".").rpartition(" ")[2] for text in texts(result)]
 
     assert await line() == ["Rome", "Oslo", "kayak", "Bern"]
-    assert await line("Ann") == ["Rome", "Oslo", "Bern"]
+    assert await line("Ann") == ["Rome", "Oslo", "kayak", "Bern"]
     assert await line(ann.id, include_superseded=False) == ["Bern"]
     assert await line(include_superseded=False) == ["Bern"]
     assert await line(from_=NOON + 10 * DAY) == ["Oslo", "kayak", "Bern"]
@@ -224,7 +224,7 @@ async def test_a_timeline_tells_how_things_changed_as_was_known_then(rc: Recolle
     assert await line(to=NOON - DAY) == []
     assert await line(limit=2) == ["kayak", "Bern"]
     assert await line(limit=1, query="Oslo") == ["Oslo"]
-    assert await line("Ann", "kayak", limit=10) == ["Rome", "Oslo", "Bern"]
+    assert await line("Ann", "kayak", limit=10) == ["kayak"]
     assert await line("nobody") == []
     assert await line("kayak") == ["kayak"]
     # Before it was superseded, Rome was not known to end.

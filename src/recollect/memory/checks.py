@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from recollect.conversations import checks
+from recollect.conversations.checks import name
 from recollect.errors import InvalidArgumentError
 from recollect.types.memory import Category, CategoryKind
 
@@ -30,8 +31,17 @@ def question(what: str, value: Any) -> str:
     return value[:TEXT_LENGTH].replace("\x00", " ").encode(errors="replace").decode()
 
 
-def category(value: Category | Mapping[str, Any], *, platform: bool = False) -> Category:
-    """A category to write; only the platform writes patterns."""
+def category_name(value: Any) -> str:
+    """The name of a category: of a value, of a mapping, or by itself."""
+    if isinstance(value, Category):
+        return value.name
+    return name("category", value["name"] if isinstance(value, Mapping) and "name" in value else value)
+
+
+def category(value: Any, *, platform: bool = False) -> Category:
+    """A category to write: a value, a mapping, or a name with a kind. Only the platform writes patterns."""
+    if isinstance(value, tuple | list) and len(value) == 2:
+        value = {"name": value[0], "kind": value[1]}
     if isinstance(value, Category):
         made = value
     elif isinstance(value, Mapping):

@@ -82,12 +82,12 @@ class WorkingContexts:
         conversation_id: str,
         memory_space_id: str | None = None,
         recall_query: str | None = None,
-        recent_turns: int = 10,
-        recall_limit: int = 8,
-        token_budget: int = 8_000,
-        include_rolling_summary: bool = True,
-        always_on_category_names: Sequence[str] = (),
-        template_id: str = "default",
+        recent_turns: int | None = 10,
+        recall_limit: int | None = 8,
+        token_budget: int | None = 8_000,
+        include_rolling_summary: bool | None = True,
+        always_on_category_names: Sequence[str] | None = (),
+        template_id: str | None = "default",
         *,
         count_tokens: TokenCounter | None = None,
         now: datetime | str | None = None,
@@ -99,13 +99,14 @@ class WorkingContexts:
         - `always_on_category_names` are categories whose memories are in it whatever is asked.
         - `template_id` is "default" (plain text), "xml", "messages" (the turns follow as messages), or your own.
         - `count_tokens` counts a text's tokens, by default about four characters each.
+        - None stands for an argument's default.
         - `now` builds it as of another moment: of the past with what held then, otherwise with what is not over.
         """
-        template = self._templates.get(template_id)
-        recent_turns = checks.count("recent_turns", recent_turns)
-        recall_limit = checks.count("recall_limit", recall_limit)
-        token_budget = checks.count("token_budget", token_budget)
-        always_on = _names(always_on_category_names)
+        template = self._templates.get("default" if template_id is None else template_id)
+        recent_turns = checks.count("recent_turns", 10 if recent_turns is None else recent_turns)
+        recall_limit = checks.count("recall_limit", 8 if recall_limit is None else recall_limit)
+        token_budget = checks.count("token_budget", 8_000 if token_budget is None else token_budget)
+        always_on = _names(always_on_category_names or ())
         query = checks.optional_text("recall_query", recall_query, checks.CONTENT_LENGTH)
         present = self._clock()
         moment = present if now is None else checks.moment("now", now)
@@ -150,7 +151,7 @@ class WorkingContexts:
         material = Material(
             template=template,
             now=moment,
-            summary=conversation.rolling_summary if include_rolling_summary else None,
+            summary=None if include_rolling_summary is False else conversation.rolling_summary,
             always_on=tuple(kept),
             candidates=tuple(hits),
             recall_limit=recall_limit,

@@ -12,6 +12,7 @@ from recollect.conversations import checks as common
 from recollect.conversations.runtime import Runtime
 from recollect.errors import InvalidArgumentError, NotFoundError
 from recollect.memory import checks, searching
+from recollect.memory.drafts import atom_draft
 from recollect.memory.embedding import Embedding
 from recollect.memory.recalling import Recall, Recollection
 from recollect.memory.verbatim import verbatim_drafts
@@ -22,7 +23,6 @@ from recollect.types.memory import (
     Atom,
     AtomStatus,
     Category,
-    CategoryKind,
     Entity,
     EntityType,
     MemorySpace,
@@ -33,13 +33,15 @@ from recollect.types.times import to_micros
 
 DEFAULT_SPACE = "default"
 RECALL_LIMIT = 10
+MOST_NEIGHBOURS = 50
 TIMELINE_LIMIT = 20
 ENTITY_LIMIT = 20
 BATCH = 500
-FACT = Category("fact", CategoryKind.FACT)
+EVER = datetime(1, 1, 1, tzinfo=UTC)
+"""Before anything was over."""
 
 Moment = datetime | str | None
-CategoryLike = Category | Mapping[str, Any]
+CategoryLike = Category | Mapping[str, Any] | tuple[str, str]
 
 
 class Memory:
@@ -57,14 +59,14 @@ class Memory:
     # Spaces
 
     async def create_space(
-        self, name: str = DEFAULT_SPACE, metadata: Mapping[str, Any] | None = None, *, once: bool = False
+        self, name: str | None = None, metadata: Mapping[str, Any] | None = None, *, once: bool = False
     ) -> MemorySpace:
         """Make a space. With `once`, the first space of that name is given back if there is one."""
         now = self._runtime.clock()
         made = MemorySpace(
             id=new_id("ms"),
             scope=self._scope,
-            name=common.name("name", name),
+            name=common.name("name", DEFAULT_SPACE if name is None else name),
             created_at=now,
             updated_at=now,
             metadata=common.metadata(metadata),
@@ -89,21 +91,21 @@ class Memory:
         self,
         space_id: str,
         text: str,
-        category: CategoryLike = FACT,
-        importance: int = 3,
-        confidence: float = 1.0,
+        category: CategoryLike | None = None,
+        importance: int | None = None,
+        confidence: float | None = None,
         valid_from: Moment = None,
         source_conversation_id: str | None = None,
-        source_message_ids: Iterable[str] = (),
-        entity_ids: Iterable[str] = (),
+        source_message_ids: Iterable[str] | None = None,
+        entity_ids: Iterable[str] | None = None,
         valid_to: Moment = None,
     ) -> Atom:
-        """Remember something.
+        """Remember something: a fact of importance 3 that is certain, if you do not say otherwise.
 
         `valid_from` is when it became true (now, if you do not say), `valid_to` when it ends, if that is known. Cite
         where it comes from with `source_conversation_id` and `source_message_ids`.
         """
-        draft = self._draft(
+        draft = atom_draft(
             {
                 "text": text,
                 "category": category,
@@ -114,7 +116,8 @@ class Memory:
                 "source_message_ids": source_message_ids,
                 "entity_ids": entity_ids,
                 "valid_to": valid_to,
-            }
+            },
+            self._runtime.clock(),
         )
         [atom] = await self._add(space_id, [draft])
         return atom
@@ -124,7 +127,8 @@ class Memory:
 
         Each is a mapping with what `add_atom` takes.
         """
-        drafts = [self._draft({"category": FACT, **atom}) for atom in checks.mappings("atoms", atoms)]
+        now = self._runtime.clock()
+        drafts = [atom_draft(atom, now) for atom in checks.mappings("atoms", atoms)]
         return await self._add(space_id, drafts)
 
     async def get_atom(self, id: str) -> Atom | None:
@@ -140,7 +144,7 @@ class Memory:
         confidence: float | None = None,
         valid_from: Moment = None,
         source_conversation_id: str | None = None,
-        source_message_ids: Iterable[str] = (),
+        source_message_ids: Iterable[str] | None = None,
         entity_ids: Iterable[str] | None = None,
         valid_to: Moment = None,
     ) -> Atom:
@@ -152,7 +156,7 @@ class Memory:
         old = await self.get_atom(old_id)
         if old is None:
             raise NotFoundError("atom", old_id)
-        draft = self._draft(
+        draft = atom_draft(
             {
                 "text": text,
                 "category": old.category if category is None else checks.category(category),
@@ -164,6 +168,7 @@ class Memory:
                 "entity_ids": old.entity_ids if entity_ids is None else entity_ids,
                 "valid_to": valid_to,
             },
+            self._runtime.clock(),
             platform=True,
         )
         [draft] = await self._embedded([draft])
@@ -185,27 +190,30 @@ class Memory:
         self,
         space_id: str,
         category: str | CategoryLike | None = None,
-        status: str = AtomStatus.ACTIVE,
+        status: str | None = None,
         valid_at: Moment = None,
         limit: int | None = None,
         *,
         known_at: Moment = None,
-        categories: Iterable[str] = (),
+        categories: Iterable[str] | None = None,
+        include_superseded: bool = False,
         before: str | Atom | None = None,
     ) -> builtins.list[Atom]:
         """Atoms, the newest first: those that are not over or, with `valid_at`, those that held at that moment.
 
-        `known_at` gives what was known then, `category` and `categories` those of these names. For the next page, pass
-        the last atom as `before`.
+        They are ACTIVE unless another `status` is asked for. Of those that were put aside, what is over is listed too,
+        as it is of all with `include_superseded`. `known_at` gives what was known then, `category` and `categories`
+        those of these names. For the next page, pass the last atom as `before`.
         """
         wanted = checks.names("categories", categories) or ()
         if category is not None:
-            name = category if isinstance(category, str) else checks.category(category, platform=True).name
-            wanted = (common.name("category", name), *wanted)
+            wanted = (checks.category_name(category), *wanted)
         moment = checks.moment("valid_at", valid_at)
+        asked_status = AtomStatus.ACTIVE if status is None else checks.one_of("status", status, AtomStatus)
+        over = include_superseded or asked_status is not AtomStatus.ACTIVE
         asked = AtomFilter(
-            status=checks.one_of("status", status, AtomStatus),
-            valid_at=moment or self._runtime.clock(),
+            status=asked_status,
+            valid_at=moment or (EVER if over else self._runtime.clock()),
             known_at=checks.moment("known_at", known_at),
             begun=moment is not None,
             categories=tuple(dict.fromkeys(wanted)),
@@ -241,7 +249,7 @@ class Memory:
         """The entity of that id, also one that was merged, or None."""
         return await self._memories.entity(self._scope, id) if common.is_id(id) else None
 
-    async def find_entity_by_name(self, space_id: str, type: str | None, name: str) -> Entity | None:
+    async def find_entity_by_name(self, space_id: str, type: str | None = None, name: str = "") -> Entity | None:
         """The entity called that, by its own name or by an alias; case, accents and spacing do not matter.
 
         Of several, those whose own name it is come first, then the oldest. `type` None looks at all types.
@@ -267,17 +275,18 @@ class Memory:
         )
 
     async def search_entities(
-        self, space_id: str, query: str = "", type: str | None = None, limit: int = ENTITY_LIMIT
+        self, space_id: str, query: str | None = None, type: str | None = None, limit: int | None = None
     ) -> builtins.list[Entity]:
-        """Entities whose names or description match, the best first; an empty query lists those most spoken of."""
-        if not isinstance(query, str):
+        """Entities whose names or description match, the best first; without a query, those most spoken of."""
+        if query is not None and not isinstance(query, str):
             raise InvalidArgumentError(f"query is a text, not {query!r:.80}.")
         found = await self._memories.entities(
             self._scope,
             common.known_id("space", space_id),
             type=None if type is None else checks.one_of("type", type, EntityType),
         )
-        return searching.best_entities(found, query)[: common.count("limit", limit)]
+        best = await searching.best_entities(found, (query or "")[: checks.NAME_LENGTH])
+        return best[: ENTITY_LIMIT if limit is None else common.count("limit", limit)]
 
     # Recall
 
@@ -285,7 +294,7 @@ class Memory:
         self,
         space_id: str,
         query: str,
-        limit: int = RECALL_LIMIT,
+        limit: int | None = None,
         category_names: Iterable[str] | None = None,
         min_importance: int | None = None,
         valid_at: Moment = None,
@@ -319,7 +328,7 @@ class Memory:
         self,
         space_id: str,
         entity_id_or_name: str,
-        limit: int = RECALL_LIMIT,
+        limit: int | None = None,
         category_names: Iterable[str] | None = None,
         *,
         valid_at: Moment = None,
@@ -350,7 +359,7 @@ class Memory:
         query: str | None = None,
         from_: Moment = None,
         to: Moment = None,
-        limit: int = TIMELINE_LIMIT,
+        limit: int | None = None,
         include_superseded: bool = True,
         *,
         category_names: Iterable[str] | None = None,
@@ -365,6 +374,7 @@ class Memory:
         start, end = checks.moment("from_", from_), checks.moment("to", to)
         if start is not None and end is not None and start > end:
             raise InvalidArgumentError(f"from_ ({start.isoformat()}) is after to ({end.isoformat()}).")
+        limit = TIMELINE_LIMIT if limit is None else limit
         asked = self._asked(space_id, limit, now, known_at=known_at, categories=category_names)
         asked = replace(asked, wanted=replace(asked.wanted, over=include_superseded))
         entity_ids: builtins.list[str] | None = None
@@ -398,10 +408,11 @@ class Memory:
         seq = 0
         while messages := await log.messages(self._scope, id, after=seq, limit=BATCH, from_start=True):
             drafts = verbatim_drafts(conversation, messages)
-            origins = [draft.origin for draft in drafts if draft.origin is not None]
-            known = await self._memories.originals(self._scope, space_id, origins)
-            added = await self._add(space_id, [draft for draft in drafts if draft.origin not in known])
-            remembered = [*known.values(), *added]
+            known = await self._memories.originals(self._scope, space_id, [str(draft.origin) for draft in drafts])
+            new = [draft for draft in drafts if draft.origin not in known]
+            for draft, atom in zip(new, await self._add(space_id, new), strict=True):
+                known[str(draft.origin)] = atom
+            remembered = [known[str(draft.origin)] for draft in drafts]
             stored += [atom for atom in remembered if atom.status is not AtomStatus.DELETED]
             seq = messages[-1].seq
         return stored
@@ -409,7 +420,7 @@ class Memory:
     def _asked(
         self,
         space_id: str,
-        limit: int,
+        limit: int | None,
         now: Moment,
         *,
         valid_at: Moment = None,
@@ -430,11 +441,11 @@ class Memory:
                 known_at=NEVER if known is None else to_micros(known),
                 begun=valid is not None,
                 archived=archived,
-                categories=checks.names("category_names", categories),
-                least_importance=0 if least is None else checks.importance(least),
+                categories=checks.names("category_names", categories) or None,
+                least_importance=0 if not least else checks.importance(least),
             ),
-            limit=common.count("limit", limit),
-            neighbours=common.count("neighbours", neighbours),
+            limit=RECALL_LIMIT if limit is None else common.count("limit", limit),
+            neighbours=min(common.count("neighbours", neighbours), MOST_NEIGHBOURS),
         )
 
     async def _entities(self, space_id: str, id_or_name: str) -> tuple[builtins.list[str], str | None]:
@@ -449,30 +460,6 @@ class Memory:
             raise NotFoundError("entity", given)
         found = await self._memories.entities_named(self._scope, space_id, given)
         return [entity.id for entity in found], given
-
-    def _draft(self, given: Mapping[str, Any], *, platform: bool = False) -> AtomDraft:
-        known = set(AtomDraft.__dataclass_fields__) - {"id", "origin", "embedder", "vector"}
-        unknown = set(given) - known
-        if unknown or "text" not in given:
-            problem = f"no {', '.join(sorted(map(str, unknown)))}" if unknown else "a text"
-            raise InvalidArgumentError(f"an atom has {problem}; it takes {', '.join(sorted(known))}.")
-        valid_from = checks.moment("valid_from", given.get("valid_from")) or self._runtime.clock().astimezone(UTC)
-        valid_to = checks.moment("valid_to", given.get("valid_to"))
-        if valid_to is not None and valid_to <= valid_from:
-            raise InvalidArgumentError(f"valid_to ({valid_to.isoformat()}) is not after {valid_from.isoformat()}.")
-        source = given.get("source_conversation_id")
-        return AtomDraft(
-            id=new_id("atom"),
-            text=checks.text(given["text"]),
-            category=checks.category(given["category"], platform=platform),
-            valid_from=valid_from,
-            importance=checks.importance(given.get("importance", 3)),
-            confidence=checks.share("confidence", given.get("confidence", 1.0)),
-            valid_to=valid_to,
-            source_conversation_id=common.optional_text("source_conversation_id", source, common.KEY_LENGTH),
-            source_message_ids=checks.ids("source_message_ids", given.get("source_message_ids", ())),
-            entity_ids=checks.ids("entity_ids", given.get("entity_ids", ())),
-        )
 
     async def _add(self, space_id: str, drafts: Sequence[AtomDraft]) -> builtins.list[Atom]:
         space_id = common.known_id("space", space_id)

@@ -23,7 +23,9 @@ class OpenedMemory:
         self._runtime = runtime
         self.embedding = Embedding(runtime, embedder)
         self._words = _words(embedder)
-        self.views = SpaceViews(runtime.store.memories, self.embedding.name, self._words, limit, most)
+        # The static embedder's first dimensions say the most; others may have theirs in any order.
+        memories, ordered = runtime.store.memories, self.embedding.is_quick
+        self.views = SpaceViews(memories, self.embedding.name, self._words, limit, most, ordered=ordered)
         self._recall = Recall(self.views, self.embedding)
 
     def of(self, scope: Scope) -> Memory:

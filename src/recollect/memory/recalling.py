@@ -187,8 +187,8 @@ def _by_topic(view: SpaceView, asked: rank.Query, read: rank.Asked, eligible: Bo
     if not named:
         return _Scored(total, parts)
     bonus = np.ones(len(view), np.float32)
-    for entity in named:
-        bonus[view.about([entity.id])] += 1 / len(named)
+    for id in named:
+        bonus[view.about([id])] += 1 / len(named)
     parts["entity"] = ENTITY * (bonus - 1)
     return _Scored(total + parts["entity"], parts, bonus)
 
@@ -205,9 +205,7 @@ ABOUT = "about it"
 
 def _concerning(view: SpaceView, entity_ids: list[str], name: str | None) -> tuple[Bools, str]:
     if entity_ids or name is None:
-        found = np.zeros(len(view), np.bool_)
-        found[view.about(entity_ids)] = True
-        return found, ABOUT
+        return view.mentioning(entity_ids), ABOUT
     return view.index.mentions(name), "mentions it"
 
 

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import Sequence
 from difflib import SequenceMatcher
 
 from recollect.types.memory import Entity
 from recollect.types.names import folded
 
+INLINE = 200
 LIKENESS = 0.75
 """Names that are this much alike are taken for one another's misspelling."""
 
 
-def best_entities(entities: Iterable[Entity], query: str) -> list[Entity]:
+async def best_entities(entities: Sequence[Entity], query: str) -> list[Entity]:
     """Those that match, the best first: the same name, its beginning, its words, a part of it, the description, a slip.
 
-    Among equals, those most spoken of come first.
+    Among equals, those most spoken of come first. Many are compared in a thread, so that nobody else has to wait.
     """
+    if len(entities) <= INLINE:
+        return _best(entities, query)
+    return await asyncio.to_thread(_best, entities, query)
+
+
+def _best(entities: Sequence[Entity], query: str) -> list[Entity]:
     asked = folded(query)
     ranked = [(_match(entity, asked), entity) for entity in entities]
     matching = [pair for pair in ranked if pair[0] > 0]
@@ -39,4 +47,9 @@ def _match(entity: Entity, asked: str) -> int:
         return 3
     if entity.description is not None and asked in folded(entity.description):
         return 2
-    return int(any(SequenceMatcher(None, name, asked).ratio() >= LIKENESS for name in names))
+    return int(any(_is_slip(name, asked) for name in names))
+
+
+def _is_slip(name: str, asked: str) -> bool:
+    alike = SequenceMatcher(None, name, asked)
+    return alike.real_quick_ratio() >= LIKENESS and alike.quick_ratio() >= LIKENESS and alike.ratio() >= LIKENESS

@@ -66,9 +66,9 @@ class Lasting:
 class SpaceView:
     """One space as of a version. Row i is the atom of seq i + 1."""
 
-    def __init__(self, words: WordVectors | None) -> None:
+    def __init__(self, words: WordVectors | None, *, ordered: bool = False) -> None:
         self.version = -1
-        self.index = SpaceIndex(words)
+        self.index = SpaceIndex(words, ordered=ordered)
         self.rows: list[Sequence[Any]] = []
         self.valid_from = Grown(np.int64)
         self._kinds = Grown(np.int8)
@@ -82,7 +82,7 @@ class SpaceView:
         self._more_closings: dict[int, list[tuple[int, int]]] = {}
         self._category_codes: dict[str, int] = {}
         self._embedded = Grown(np.bool_)
-        self._entities: dict[str, Entity] = {}
+        self._names_of: dict[str, frozenset[str]] = {}
         self._by_name: dict[str, list[str]] = {}
         self._longest_name = 0
         self._about: dict[str, set[int]] = {}
@@ -100,7 +100,8 @@ class SpaceView:
     def nbytes(self) -> int:
         """About how much memory it takes."""
         columns = sum(column.nbytes for column in (self.valid_from, self._known_over, self._created_at, self._over_at))
-        return self.index.nbytes + 2 * columns + self._text_bytes + ROW_BYTES * len(self.rows)
+        aside = 200 * len(self._by_name) + 150 * sum(map(len, self._more_closings.values()))
+        return self.index.nbytes + 2 * columns + self._text_bytes + ROW_BYTES * len(self.rows) + aside
 
     def chain(self, row: int) -> list[int]:
         """The rows that stood in one place one after the other, this one among them."""
@@ -142,8 +143,12 @@ class SpaceView:
         present = len(self.rows)
         added = [row for row in changes.atoms if row[memory_rows.SEQ] > present]
         for row in changes.atoms:
-            if row[memory_rows.SEQ] <= present:
-                self._change(row[memory_rows.SEQ] - 1, row)
+            number = row[memory_rows.SEQ] - 1
+            if number < present:
+                self._change(number, row)
+                # All closings of what changed come along: an earlier one may be gone.
+                self._known_over.view[number] = self._over_at.view[number] = NEVER
+                self._more_closings.pop(number, None)
         if added:
             self._add(added)
         for seq, known_at, valid_to in changes.closings:
@@ -153,6 +158,7 @@ class SpaceView:
         for entity in changes.entities:
             self._name(entity)
         self.has_all_vectors = bool((self._embedded.view | ~(self._active.view | self._archived.view)).all())
+        self.index.prepare()
         self.version = changes.version
 
     def eligible(self, wanted: Wanted) -> Bools:
@@ -192,13 +198,22 @@ class SpaceView:
             found |= self._about.get(id, set())
         return np.array(sorted(found), np.int64)
 
-    def named_in(self, text: str) -> list[Entity]:
-        """The entities that a text names."""
+    def mentioning(self, entity_ids: Collection[str]) -> Bools:
+        """Which rows are linked to any of these entities, or mention one by a name of its own."""
+        found = np.zeros(len(self), np.bool_)
+        found[self.about(entity_ids)] = True
+        for id in entity_ids:
+            for name in self._names_of.get(id, ()):
+                found |= self.index.mentions(name)
+        return found
+
+    def named_in(self, text: str) -> list[str]:
+        """The ids of the entities that a text names."""
         if not self._by_name:
             return []
         candidates = name_candidates(text, self._longest_name)
         ids = dict.fromkeys(id for name in candidates for id in self._by_name.get(name, ()))
-        return [self._entities[id] for id in ids]
+        return list(ids)
 
     def _add(self, rows: list[Sequence[Any]]) -> None:
         first = len(self.rows)
@@ -255,15 +270,13 @@ class SpaceView:
         self.index.set_vectors(numbers, vectors.astype(np.float32))
 
     def _name(self, entity: Entity) -> None:
-        known = self._entities.pop(entity.id, None)
-        if known is not None:
-            for name in _names(known):
-                self._by_name[name].remove(entity.id)
-                if not self._by_name[name]:
-                    del self._by_name[name]
+        for name in self._names_of.pop(entity.id, ()):
+            self._by_name[name].remove(entity.id)
+            if not self._by_name[name]:
+                del self._by_name[name]
         if entity.status is EntityStatus.ACTIVE:
-            self._entities[entity.id] = entity
-            for name in _names(entity):
+            names = self._names_of[entity.id] = _names(entity)
+            for name in names:
                 self._by_name.setdefault(name, []).append(entity.id)
                 self._longest_name = min(max(self._longest_name, len(name.split())), LONGEST_NAME)
 
@@ -310,5 +323,5 @@ def _entry(row: Sequence[Any]) -> Entry:
     return Entry(row[memory_rows.TEXT], row[memory_rows.VALID_FROM], group)
 
 
-def _names(entity: Entity) -> set[str]:
-    return {" ".join(_spoken(name)) for name in (entity.canonical_name, *entity.aliases)}
+def _names(entity: Entity) -> frozenset[str]:
+    return frozenset(" ".join(_spoken(name)) for name in (entity.canonical_name, *entity.aliases))

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from recollect.errors import NotFoundError
-from recollect.stores import Memories, Search, SpaceChanges
+from recollect.stores import Memories, Search, SpaceChanges, memory_rows
 from recollect.types.scope import Scope
 
 if TYPE_CHECKING:
@@ -22,6 +24,7 @@ Finding = Callable[[], Awaitable[Search]]
 DEFAULT_BYTES = 256 * 1024 * 1024
 DEFAULT_ATOMS = 50_000
 INLINE_ATOMS = 200
+INLINE_CHARACTERS = 50_000
 """So many are taken in at once; more of them in a thread, so that nobody else has to wait."""
 
 
@@ -37,10 +40,21 @@ class _Held:
         self.counted = -1
 
 
+class _Home:
+    """What is held for one event loop, and how much memory it takes."""
+
+    __slots__ = ("__weakref__", "held", "nbytes")
+
+    def __init__(self) -> None:
+        self.held: OrderedDict[tuple[Scope, str], _Held] = OrderedDict()
+        self.nbytes = 0
+
+
 class SpaceViews:
     """Spaces by scope and id, the least recently used forgotten first when they take more than `limit` bytes.
 
-    Of a space with more than `most` atoms, only what a search finds is looked at, if the store can search.
+    Of a space with more than `most` atoms, only what a search finds is looked at, if the store can search. Every event
+    loop holds its own: they may run in threads of their own. `ordered` is for the index.
     """
 
     def __init__(
@@ -50,22 +64,25 @@ class SpaceViews:
         words: WordVectors | None,
         limit: int = DEFAULT_BYTES,
         most: int = DEFAULT_ATOMS,
+        *,
+        ordered: bool = False,
     ) -> None:
         self._memories = memories
         self._embedder = embedder
         self._words = words
         self._limit = limit
         self._most = most if memories.can_find else None
-        self._held: OrderedDict[tuple[Scope, str], _Held] = OrderedDict()
-        self._nbytes = 0
+        self._ordered = ordered
+        self._homes: WeakKeyDictionary[asyncio.AbstractEventLoop, _Home] = WeakKeyDictionary()
+        self._moving_in = threading.Lock()
 
     def __len__(self) -> int:
-        return len(self._held)
+        return sum(len(home.held) for home in list(self._homes.values()))
 
     @property
     def nbytes(self) -> int:
         """About how much memory they take together."""
-        return self._nbytes
+        return sum(home.nbytes for home in list(self._homes.values()))
 
     @asynccontextmanager
     async def use(self, scope: Scope, space_id: str, search: Finding) -> AsyncIterator[SpaceView]:
@@ -103,44 +120,55 @@ class SpaceViews:
 
     def forget(self, scope: Scope, space_id: str) -> None:
         """Hold it no longer."""
-        held = self._held.pop((scope, space_id), None)
+        home = self._home()
+        held = home.held.pop((scope, space_id), None)
         if held is not None:
-            self._nbytes -= held.nbytes
+            home.nbytes -= held.nbytes
 
     def clear(self) -> None:
         """Hold nothing."""
-        self._held.clear()
-        self._nbytes = 0
+        self._homes.clear()
+
+    def _home(self) -> _Home:
+        loop = asyncio.get_running_loop()
+        home = self._homes.get(loop)
+        if home is None:
+            with self._moving_in:
+                home = self._homes.setdefault(loop, _Home())
+        return home
 
     def _hold(self, scope: Scope, space_id: str) -> _Held:
-        held = self._held.get((scope, space_id))
+        spaces = self._home().held
+        held = spaces.get((scope, space_id))
         if held is None:
-            held = self._held[scope, space_id] = _Held(self._new_view())
-        self._held.move_to_end((scope, space_id))
+            held = spaces[scope, space_id] = _Held(self._new_view())
+        spaces.move_to_end((scope, space_id))
         return held
 
     def _new_view(self) -> SpaceView:
         from recollect.memory.view import SpaceView
 
-        return SpaceView(self._words)
+        return SpaceView(self._words, ordered=self._ordered)
 
     def _settle(self, scope: Scope, space_id: str, held: _Held) -> None:
         """Count what it takes now, and make room; the one just used stays, however large."""
-        if held.counted == held.view.version or self._held.get((scope, space_id)) is not held:
+        home = self._home()
+        if held.counted == held.view.version or home.held.get((scope, space_id)) is not held:
             return
         held.counted = held.view.version
         nbytes = held.view.nbytes
-        self._nbytes += nbytes - held.nbytes
+        home.nbytes += nbytes - held.nbytes
         held.nbytes = nbytes
-        while self._nbytes > self._limit and len(self._held) > 1:
-            oldest = next(iter(self._held))
+        while home.nbytes > self._limit and len(home.held) > 1:
+            oldest = next(iter(home.held))
             if oldest == (scope, space_id):
                 break
             self.forget(*oldest)
 
 
 async def _apply(view: SpaceView, changes: SpaceChanges) -> None:
-    if len(changes.atoms) + len(changes.vectors) <= INLINE_ATOMS:
+    few = len(changes.atoms) + len(changes.vectors) <= INLINE_ATOMS
+    if few and sum(len(row[memory_rows.TEXT]) for row in changes.atoms) <= INLINE_CHARACTERS:
         view.apply(changes)
         return
     # Cancelled meanwhile, the thread goes on: wait for it, so that nobody does the same beside it.

@@ -15,8 +15,9 @@ class WorkingContext:
     - `context_block` is the rendered template: a system prompt, or the beginning of one.
     - `messages` is the same as chat messages: a system message, then the kept turns with their tool calls and results.
     - `atoms_used` are the memories in it, the always-on ones first; `hits` are the recalled ones among them.
-    - `tokens_estimated` counts the block, or the messages if the template is of that kind. `over_budget` says that the
-      summary and the always-on memories alone are larger than the budget; there are then no turns and no hits.
+    - The budget holds for the block and for the messages. `tokens_estimated` counts the block, or the messages if the
+      template is of that kind. `over_budget` says that the summary and the always-on memories alone are larger than the
+      budget; there are then no turns and no hits.
     - `turns_used` and `turns_dropped` count the recent turns, `hits_dropped` the hits that had to go.
     - `recall_query` is what was recalled by, None if nothing was.
 

@@ -91,7 +91,7 @@ class Category:
     kind: CategoryKind
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "kind", CategoryKind(self.kind))
+        object.__setattr__(self, "kind", CategoryKind(str(self.kind).upper()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +266,9 @@ class RecallResult:
 
     def __len__(self) -> int:
         return len(self.hits)
+
+    def __bool__(self) -> bool:
+        return True  # an answer, also when nothing was found
 
     @property
     def atoms(self) -> list[Atom]:

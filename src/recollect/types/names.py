@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import functools
+import re
 import unicodedata
 
+LONGEST = 100
+_ACCENTS = re.compile("([a-z\u00df-\u024f\u0370-\u03ff])[\u0300-\u036f]+")
+"""Marks that a reader may leave out: those of Latin and Greek letters. Elsewhere they make another letter."""
 
-@functools.lru_cache(maxsize=65_536)
+
 def folded(name: str) -> str:
     """A name as it is compared.
 
     >>> folded("  José   MARÍA ") == folded("jose maria")
     True
     """
+    # Names come again and again; questions, which are folded too, are long, and are not to be kept.
+    return _kept(name) if len(name) <= LONGEST else _folded(name)
+
+
+def _folded(name: str) -> str:
     plain = unicodedata.normalize("NFKD", unicodedata.normalize("NFKC", name).casefold())
-    kept = "".join(char for char in plain if not unicodedata.combining(char))
+    kept = _ACCENTS.sub(r"\1", plain)
     return " ".join(kept.casefold().split())
+
+
+_kept = functools.lru_cache(maxsize=16_384)(_folded)

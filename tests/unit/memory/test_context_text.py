@@ -170,6 +170,6 @@ def test_methods_of_values_cannot_be_reached_from_a_template() -> None:
 
 
 async def test_an_unknown_template_names_the_known_ones() -> None:
-    for unknown in ("yaml", None, ["default"]):
+    for unknown in ("yaml", 5, ["default"]):
         with pytest.raises(NotFoundError, match="There are: default, messages, xml"):
             await build(FakeTalks(), template_id=unknown)

@@ -27,13 +27,12 @@ class Entry:
 
     `text` is as it was remembered; a leading "Name: " is its speaker. `moment` is when it was true or said, in
     microseconds since 1970. The entries of one conversation share a `group` and stand in the order they were added;
-    without a group an entry has no neighbours. `names` are those of the entities it is linked to.
+    without a group an entry has no neighbours.
     """
 
     text: str
     moment: int
     group: str | None = None
-    names: tuple[str, ...] = ()
 
 
 def split_speaker(text: str) -> tuple[str | None, str]:

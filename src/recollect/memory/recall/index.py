@@ -39,6 +39,10 @@ HEAD = 64
 LONGEST_SPAN = 40 * 86_400_000_000
 """Longer stretches of time that a text speaks of do not date it."""
 
+MOST_TEXT = 4_000
+MOST_TIMES = 16
+"""How much of a text is read for times, and how many of them are kept."""
+
 
 class WordVectors(Protocol):
     """Vectors of single words: mean-centred, of unit length, a zero row for a word that is not known."""
@@ -48,9 +52,13 @@ class WordVectors(Protocol):
 
 
 class SpaceIndex:
-    """The texts of one space, ready to be ranked. Rows are numbered from 0 in the order of adding."""
+    """The texts of one space, ready to be ranked. Rows are numbered from 0 in the order of adding.
 
-    def __init__(self, words: WordVectors | None = None) -> None:
+    `ordered` says that the first dimensions of text vectors say the most, as the static embedder's do.
+    """
+
+    def __init__(self, words: WordVectors | None = None, *, ordered: bool = False) -> None:
+        self._ordered = ordered
         self.texts: list[str] = []
         self.moments = Grown(np.int64)
         self.signs = Grown(np.uint8)
@@ -61,8 +69,6 @@ class SpaceIndex:
         self.embedded = Grown(np.bool_)
         self.speaker_names: list[str] = []
         self.speakers_by_word: dict[str, list[int]] = {}
-        self.entity_rows: dict[tuple[str, ...], list[int]] = {}
-        self.entity_names: dict[tuple[str, ...], str] = {}
         self.postings = Postings()
         self._words = words
         self._word_vectors: Floats = np.zeros((SHORT, 0), np.float32)
@@ -107,8 +113,6 @@ class SpaceIndex:
             befores.append(before)
             signs.append(sign)
             speakers.append(-1 if speaker is None else self._speaker_of(speaker))
-            for name in entry.names:
-                self._link(row, name)
             self.texts.append(entry.text)
             self._text_bytes += len(entry.text) + 60
         self.moments.extend([entry.moment for entry in entries])
@@ -139,7 +143,7 @@ class SpaceIndex:
             self.vectors.extend(np.zeros((len(self), vectors.shape[1]), np.float32))
             self.embedded.view[:] = False
             self.heads = None
-            if vectors.shape[1] >= 2 * HEAD:
+            if self._ordered and vectors.shape[1] >= 2 * HEAD:
                 self.heads = Grown(np.float32, HEAD)
                 self.heads.extend(np.zeros((len(self), HEAD), np.float32))
         self.vectors.view[rows] = vectors
@@ -156,6 +160,14 @@ class SpaceIndex:
         arrays += 0 if self._layout is None else self._layout.nbytes
         arrays += 600 * len(self._alike)
         return arrays + self._text_bytes + 32 * len(self) + 100 * len(self._groups) + 300 * len(self._times)
+
+    def prepare(self) -> None:
+        """Do now what the next query would have to do first."""
+        if not len(self):
+            return
+        _ = self.layout
+        if self._words is not None:
+            self._vectors_of_terms(self._words)
 
     @property
     def layout(self) -> Layout:
@@ -175,7 +187,7 @@ class SpaceIndex:
         return rows[max(0, place - around) : place] + rows[place + 1 : place + 1 + around]
 
     def mentions(self, name: str) -> Bools:
-        """Which rows were said by that name, are linked to it, or have all words of it in their text."""
+        """Which rows were said by that name, or have all words of it in their text."""
         found = np.zeros(len(self), np.bool_)
         key = set(name_words(name))
         if not key or not len(self):
@@ -183,9 +195,6 @@ class SpaceIndex:
         for speaker, number in self._speaker_ids.items():
             if key.issubset(speaker):
                 found |= self.speakers.view == number
-        for entity, rows in self.entity_rows.items():
-            if key.issubset(entity):
-                found[rows] = True
         _ = self.layout
         everywhere = np.ones(len(self), np.bool_)
         for word in words(name) or all_words(name):
@@ -230,8 +239,9 @@ class SpaceIndex:
         """The times a text speaks of, as starts and ends. It is read when first asked for."""
         found = self._times.get(row)
         if found is None:
-            spans = dates.read_text(self.texts[row], int(self.moments.view[row]))
-            found = tuple((span.start, span.end) for span in spans if span.end - span.start <= LONGEST_SPAN)
+            spans = dates.read_text(self.texts[row][:MOST_TEXT], int(self.moments.view[row]))
+            short = [(span.start, span.end) for span in spans if span.end - span.start <= LONGEST_SPAN]
+            found = tuple(short[:MOST_TIMES])
             self._times[row] = found
         return found
 
@@ -249,12 +259,6 @@ class SpaceIndex:
                 self.speakers_by_word.setdefault(word, []).append(number)
         self._spellings[name] = number
         return number
-
-    def _link(self, row: int, name: str) -> None:
-        key = name_words(name)
-        if key:
-            self.entity_rows.setdefault(key, []).append(row)
-            self.entity_names.setdefault(key, name)
 
     def _follow(self, row: int, entry: Entry, sign: int) -> tuple[int, int, int]:
         """A new row's session, the row before it there (itself if there is none), and its signs with what that adds."""

@@ -51,8 +51,8 @@ def compare(
     known = index.embedded.view
     counted = known if eligible is None else known & eligible
     everywhere = bool(counted.all())
-    if everywhere and len(index) > WHOLE and index.heads is not None:
-        near = _in_two_looks(index, vector, rest, weight)
+    if len(index) > WHOLE and index.heads is not None and known.all():
+        near = _in_two_looks(index, vector, rest if eligible is None else np.where(eligible, rest, -np.inf), weight)
     else:
         near = vectors.times(vector)
         mean, deviation = _usual(near if everywhere else near[counted])

@@ -91,6 +91,8 @@ class Postings:
 
     def settle(self) -> None:
         """Put waiting rows in their places."""
+        if not self._waiting:
+            return
         size = len(self.terms)
         terms, rows, counts = (np.concatenate(parts) for parts in zip(*self._waiting, strict=True))
         if len(self._waiting) > 1:

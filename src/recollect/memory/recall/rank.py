@@ -33,6 +33,9 @@ _OWNER = re.compile(r"['\u2019]s$")
 _SIGNS = np.where(np.arange(256) >> np.arange(8)[:, None] & 1, np.float32(0.5), np.float32(-0.5))
 """For each bit of a text's signs, whether each of the 256 combinations has it."""
 
+_BEFORE_TIMES = r"\b(?:in|on|since|until|till|by|last|next|this|during|before|after|from|early|late|mid|of)"
+MOST_SPANS = 8
+
 VAGUE = frozenset(("recently", "lately", "now", "currently", "today", "these days"))
 
 
@@ -56,8 +59,8 @@ class Weights:
 
     `same_words` to `conversation` weigh words: matched in a row or near it, in the window around it, in its session.
     `meaning` weighs the vectors of a row and the one before, `conversation_meaning` the nearest vector of the session.
-    `speaker` is for a row of the one person a query names, `first_speaker` of the first of several, `named` for a row
-    linked to an entity it names, `date` for one from the time it asks about. `when`, `count`, `where` and `who` are for
+    `speaker` is for a row of the one person a query names, `first_speaker` of the first of several, `date`
+    for one from the time it asks about. `when`, `count`, `where` and `who` are for
     rows with a time, a number, a place or a name where that is asked for. The rest is about the row alone: it has a
     name in it, it is a question, it follows one, it opens a session, it speaks to somebody. `base` is where a row
     starts. A sign that is there counts half of its weight, and one that is missing takes the other half away.
@@ -74,7 +77,6 @@ class Weights:
     conversation_meaning: float = 0.28
     speaker: float = 1.8
     first_speaker: float = 1.5
-    named: float = 1.0
     date: float = 3.2
     when: float = 1.3
     count: float = 1.0
@@ -92,7 +94,7 @@ DEFAULT = Weights()
 
 @dataclass(frozen=True, slots=True)
 class Relevance:
-    """How relevant each row is, as log-odds; what each part added to it; and the names that the query mentions."""
+    """How relevant each row is, as log-odds; what each part added to it; and the speakers that the query names."""
 
     total: Floats
     parts: Mapping[str, npt.NDArray[np.float32]]
@@ -140,10 +142,6 @@ def relevance(
     if asked.people:
         parts["speaker"] = _speaker(index, asked, weights)
         total += parts["speaker"]
-    entities: list[str] = []
-    if index.entity_rows:
-        parts["names"], entities = _entities(index, query.text, weights)
-        total += parts["names"]
     meanings = meaning.compare(index, query.vector, eligible, total, weights.meaning)
     if meanings is not None:
         parts["meaning"] = weights.meaning * meanings.own
@@ -154,19 +152,18 @@ def relevance(
         parts["date"] = _dates(index, asked, total) * weights.date
         total += parts["date"]
     parts["base"] = np.float32(weights.base)
-    people = [index.speaker_names[number] for number in asked.people]
-    return Relevance(total, parts, tuple(dict.fromkeys(people + entities)))
+    return Relevance(total, parts, tuple(index.speaker_names[number] for number in asked.people))
 
 
 def read(index: SpaceIndex, query: Query) -> Asked:
     """Read a query against a space."""
-    spans = _spans(query.reading)
+    by_word = index.speakers_by_word
+    spans = tuple(span for span in _spans(query.reading) if not _is_speaker(span.text, query.text, by_word))
     text = query.text
     for span in spans:
-        text = text.replace(span.text, " ")
+        text = re.sub(rf"(?<!\w){re.escape(span.text)}(?!\w)", " ", text, count=1)
     people: list[int] = []
     left = []
-    by_word = index.speakers_by_word
     for piece in text.split() if by_word else ():
         numbers = _speakers_in(piece, by_word)
         people += [number for number in numbers if number not in people]
@@ -179,6 +176,13 @@ def read(index: SpaceIndex, query: Query) -> Asked:
     return Asked(
         people, hints.read_question(query.text), list({word.term: word for word in found}.values()), spans, topic
     )
+
+
+def _is_speaker(time: str, text: str, by_word: Mapping[str, list[int]]) -> bool:
+    """Whether what could be a month is somebody: "Did June call?", but "in June"."""
+    if time.lower() not in by_word:
+        return False
+    return re.search(rf"{_BEFORE_TIMES}\s+{re.escape(time)}\b", text, re.IGNORECASE) is None
 
 
 def _speakers_in(piece: str, by_word: Mapping[str, list[int]]) -> list[int]:
@@ -222,17 +226,6 @@ def _form(index: SpaceIndex, asks: Asks, weights: Weights) -> Floats:
     return np.asarray(table[index.signs.view])
 
 
-def _entities(index: SpaceIndex, text: str, weights: Weights) -> tuple[Floats, list[str]]:
-    found = np.zeros(len(index), np.float32)
-    names: list[str] = []
-    spoken = set(name_words(text))
-    for key, rows in index.entity_rows.items():
-        if spoken.issuperset(key):
-            found[rows] = weights.named
-            names.append(index.entity_names[key])
-    return found, names
-
-
 def _spans(reading: Any) -> tuple[Any, ...]:
     """The times a query means. Where it gives years, only those: "last week, on 6 May 2023" is not about now."""
     if reading is None or not reading.spans:
@@ -241,7 +234,7 @@ def _spans(reading: Any) -> tuple[Any, ...]:
     exact = tuple(
         span for span in spans if any(part.isdigit() and len(part) == 4 for part in span.text.replace(",", " ").split())
     )
-    return exact or spans
+    return (exact or spans)[:MOST_SPANS]
 
 
 def _dates(index: SpaceIndex, asked: Asked, total: Floats) -> Floats:
