@@ -236,3 +236,22 @@ async def test_what_is_held_is_counted_also_if_ranking_it_fails(
         assert len(rc._memory.views) == 1
         assert rc._memory.views.nbytes > 30 * 256 * 2
         assert len(await memory.recall_by_topic(space, "heron", 100)) == 30
+
+
+async def test_several_event_loops_share_one_recollect(tmp_path: Path) -> None:
+    async with Recollect(tmp_path / "r.db") as rc:
+        memory = rc.user("maya").memory
+        space = await memory.create_space()
+        await memory.add_atoms(space.id, [{"text": f"Saw {n} herons by the lake."} for n in range(50)])
+
+        async def recalls(name: str) -> list[str]:
+            there = rc.user("maya").memory
+            for n in range(15):
+                await there.add_atom(space.id, f"{name} swam {n} miles.")
+                await asyncio.gather(*(there.recall_by_topic(space.id, "herons") for _ in range(4)))
+            return texts(await there.recall_by_topic(space.id, f"{name} swam", limit=100))
+
+        found = await asyncio.gather(*(asyncio.to_thread(asyncio.run, recalls(name)) for name in ("Ann", "Bob", "Eve")))
+        for name, swum in zip(("Ann", "Bob", "Eve"), found, strict=True):
+            assert {f"{name} swam {n} miles." for n in range(15)} <= set(swum)
+        assert len(await memory.recall_by_topic(space.id, "swam", limit=1_000)) == 95

@@ -22,8 +22,8 @@ two memories says nothing about what is usual."""
 LEAST_DEVIATION = 0.02
 
 WHOLE = 4_096
-LOOKS = 256
-SAMPLE = 256
+LOOKS = 192
+SAMPLE = 192
 HEAD_TELLS = 0.87
 """In spaces of more than `WHOLE` rows, reading all vectors takes longer than all else. There, the first dimensions
 alone say which rows could be among the best, about so much of what all of them say, and only `LOOKS` rows are looked at
