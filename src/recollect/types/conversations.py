@@ -10,14 +10,14 @@ from typing import Any, Literal
 from recollect.types.blocks import Content, ContentBlock, ToolUseBlock, blocks_text, chat_messages
 from recollect.types.messages import Message, ToolCall
 from recollect.types.replies import ChatUsage
-from recollect.types.scope import Scope
+from recollect.types.scope import Scope, Scoped
 
 Visibility = Literal["user", "internal", "hidden"]
 VISIBILITIES: tuple[Visibility, ...] = ("user", "internal", "hidden")
 
 
 @dataclass(frozen=True, slots=True)
-class Conversation:
+class Conversation(Scoped):
     """A conversation as it stood when it was read.
 
     `last_seq` is the number of its newest message, so it counts them; `turns` counts its turns. The rolling summary
@@ -39,21 +39,6 @@ class Conversation:
     rolling_summary: str | None = None
     rolling_summary_until_seq: int = 0
     summarized_turns: int = 0
-
-    @property
-    def tenant_id(self) -> str:
-        """The tenant it belongs to."""
-        return self.scope.tenant_id
-
-    @property
-    def app_id(self) -> str:
-        """The app it belongs to."""
-        return self.scope.app_id
-
-    @property
-    def user_id(self) -> str:
-        """The user it belongs to."""
-        return self.scope.user_id
 
     @property
     def is_open(self) -> bool:

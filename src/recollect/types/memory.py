@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from recollect.types.scope import Scope
+from recollect.types.scope import Scope, Scoped
 
 LEAST_WEIGHT = 0.1
 """However old a memory is, it keeps this much of its weight."""
@@ -95,7 +95,7 @@ class Category:
 
 
 @dataclass(frozen=True, slots=True)
-class MemorySpace:
+class MemorySpace(Scoped):
     """A named part of one user's memory, as it stood when it was read."""
 
     id: str
@@ -106,24 +106,9 @@ class MemorySpace:
     metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
     atom_count: int = 0
 
-    @property
-    def tenant_id(self) -> str:
-        """The tenant it belongs to."""
-        return self.scope.tenant_id
-
-    @property
-    def app_id(self) -> str:
-        """The app it belongs to."""
-        return self.scope.app_id
-
-    @property
-    def user_id(self) -> str:
-        """The user it belongs to."""
-        return self.scope.user_id
-
 
 @dataclass(frozen=True, slots=True)
-class Atom:
+class Atom(Scoped):
     """One remembered thing, as it stood when it was read.
 
     `valid_from` and `valid_to` say when it was true (`valid_to` None: still), `created_at` and `superseded_at` when
@@ -155,24 +140,9 @@ class Atom:
         """The space it is in."""
         return self.memory_space_id
 
-    @property
-    def tenant_id(self) -> str:
-        """The tenant it belongs to."""
-        return self.scope.tenant_id
-
-    @property
-    def app_id(self) -> str:
-        """The app it belongs to."""
-        return self.scope.app_id
-
-    @property
-    def user_id(self) -> str:
-        """The user it belongs to."""
-        return self.scope.user_id
-
 
 @dataclass(frozen=True, slots=True)
-class Entity:
+class Entity(Scoped):
     """A person, a place or another thing that memories are about, as it stood when it was read.
 
     `merged_into` is the entity that took its place, if `status` is MERGED.
@@ -198,21 +168,6 @@ class Entity:
     def space_id(self) -> str:
         """The space it is in."""
         return self.memory_space_id
-
-    @property
-    def tenant_id(self) -> str:
-        """The tenant it belongs to."""
-        return self.scope.tenant_id
-
-    @property
-    def app_id(self) -> str:
-        """The app it belongs to."""
-        return self.scope.app_id
-
-    @property
-    def user_id(self) -> str:
-        """The user it belongs to."""
-        return self.scope.user_id
 
 
 class Explanation(dict[str, float]):

@@ -16,3 +16,26 @@ class Scope:
     tenant_id: str
     app_id: str
     user_id: str
+
+
+class Scoped:
+    """Something that belongs to a user: its `scope` in parts."""
+
+    __slots__ = ()
+
+    scope: Scope
+
+    @property
+    def tenant_id(self) -> str:
+        """The tenant it belongs to."""
+        return self.scope.tenant_id
+
+    @property
+    def app_id(self) -> str:
+        """The app it belongs to."""
+        return self.scope.app_id
+
+    @property
+    def user_id(self) -> str:
+        """The user it belongs to."""
+        return self.scope.user_id
