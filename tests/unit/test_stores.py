@@ -88,6 +88,8 @@ def test_every_statement_filters_on_the_whole_scope(dialect: Any) -> None:
         place = r"\?|\$\d+"
         wanted = rf"WHERE tenant_id = ({place}) AND app_id = ({place}) AND user_id = ({place})( AND|;|$)"
         assert re.search(wanted, sql), f"{statement.name} does not filter on the scope"
+        tables = re.findall(r"(?:FROM|JOIN|UPDATE) (?!chain\b|\()\w+", sql)
+        assert len(re.findall(r"tenant_id = ", sql)) >= len(tables), f"{statement.name} has a part without the scope"
 
 
 @pytest.mark.parametrize("what", ["atoms", "closings", "vectors", "entities"])

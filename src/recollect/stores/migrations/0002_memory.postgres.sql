@@ -71,7 +71,7 @@ CREATE TABLE atom_closings (
     FOREIGN KEY (space_id, seq) REFERENCES atoms (space_id, seq)
 );
 
-CREATE INDEX atom_closings_by_closer ON atom_closings (space_id, by_seq);
+CREATE INDEX atom_closings_by_closer ON atom_closings (tenant_id, app_id, user_id, space_id, by_seq);
 
 -- vector: little-endian half-precision numbers, made by embedder. numbers: the same for the server to search in spaces that
 -- are too large to be searched in a process; pgvector's type is not used, so that it need not be installed.

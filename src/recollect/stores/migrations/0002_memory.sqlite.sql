@@ -69,7 +69,7 @@ CREATE TABLE atom_closings (
     FOREIGN KEY (space_id, seq) REFERENCES atoms (space_id, seq)
 ) WITHOUT ROWID;
 
-CREATE INDEX atom_closings_by_closer ON atom_closings (space_id, by_seq);
+CREATE INDEX atom_closings_by_closer ON atom_closings (tenant_id, app_id, user_id, space_id, by_seq);
 
 -- vector: little-endian half-precision numbers, made by embedder.
 CREATE TABLE atom_vectors (

@@ -169,12 +169,16 @@ SELECT seq, id
 FROM atoms
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
     AND status <> 'DELETED'
-    AND (id = :before
-        OR seq IN (
-            SELECT seq
-            FROM atom_closings
-            WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
-                AND by_seq = :by_seq AND seq < :by_seq))
+    AND seq IN (
+        SELECT seq
+        FROM atom_closings
+        WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
+            AND by_seq = :by_seq AND seq <> :by_seq
+        UNION
+        SELECT seq
+        FROM atoms
+        WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
+            AND id = :before)
 ORDER BY seq;
 
 -- name: chain_join_on!
@@ -205,7 +209,7 @@ WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND spa
 -- name: closings_forget!
 DELETE FROM atom_closings
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
-    AND by_seq = :by_seq AND seq < :by_seq;
+    AND by_seq = :by_seq AND seq <> :by_seq;
 
 -- name: closings_all
 SELECT seq, known_at, valid_to
