@@ -60,9 +60,9 @@ def clean_vectors(rows: Any, count: int, source: str) -> Vectors:
 def checked_vectors(rows: Any, count: int, source: str) -> Vectors:
     """What any embedder gave, as `clean_vectors` makes it; what is so already stays as it is."""
     if isinstance(rows, np.ndarray) and rows.dtype == np.float32 and rows.ndim == 2 and len(rows) == count > 0:
-        # The square of a length that is not finite is neither of these, so what passes is.
-        if rows.shape[1] and all(
-            abs(square - 1) < 1e-3 or square == 0 for square in np.einsum("ij,ij->i", rows, rows).tolist()
-        ):
+        squares = np.einsum("ij,ij->i", rows, rows).tolist()
+        # That of a row with a value that is not finite is neither, so what passes is finite.
+        good = rows.shape[1] > 0 and all(abs(square - 1) < 1e-3 or square == 0 for square in squares)
+        if good:
             return rows
     return clean_vectors(rows, count, source)
