@@ -49,7 +49,8 @@ class ProviderRegistration:
     `detect(model)` is given the lower-cased name. `chat_fn(model, messages, system, tools)` gives a `ChatReply`;
     `chat_stream_fn` takes `on_delta` as well. Both may also accept `tool_choice`, `max_output_tokens`,
     `output_schema` and other keywords, and get them when they do. `embed_fn(model, texts)` gives a vector for each
-    text, and makes the provider's models embedders; `meta["embed_batch_size"]` is how many texts it takes at once (100).
+    text, and makes the provider's models embedders; `meta["embed_batch_size"]` is how many texts it takes at once
+    (100).
 
     >>> async def echo(model, messages, system, tools):
     ...     return "You said: " + messages[-1].content
