@@ -25,6 +25,7 @@ format: $(READY)
 bench: $(READY)  ## beside the peers, in one run
 	$(BIN)/python bench/loop.py
 	$(BIN)/python bench/persist.py
+	$(BIN)/python bench/memory.py
 
 clean:
 	rm -rf $(VENV) .bench dist
