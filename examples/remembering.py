@@ -12,7 +12,7 @@ from recollect import Recollect, RecollectError
 
 SAID = (
     ("I moved to Lisbon in March, and I'm vegetarian now.", "How do you like the city?"),
-    ("Love it. My sister Ana visits in two weeks, she is allergic to peanuts.", "Noted, no peanuts for Ana."),
+    ("Love it. My sister Ana visits in two weeks, she is allergic to peanuts.", "I will keep that in mind."),
 )
 ASKED = ("Where does Maya live?", "What must Ana not eat?", "Who is coming to visit?")
 
