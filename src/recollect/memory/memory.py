@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -12,11 +11,11 @@ from recollect.conversations import checks as common
 from recollect.conversations.runtime import Runtime
 from recollect.errors import InvalidArgumentError, NotFoundError
 from recollect.memory import checks, searching
+from recollect.memory.asking import Asking, Moment
 from recollect.memory.drafts import atom_draft
 from recollect.memory.embedding import Embedding
-from recollect.memory.recalling import Recall, Recollection
+from recollect.memory.recalling import Recall
 from recollect.memory.verbatim import verbatim_drafts
-from recollect.memory.view import NEVER, Wanted
 from recollect.stores import AtomDraft, AtomFilter, EntityDraft, Memories
 from recollect.types.ids import new_id
 from recollect.types.memory import (
@@ -26,35 +25,27 @@ from recollect.types.memory import (
     Entity,
     EntityType,
     MemorySpace,
-    RecallResult,
 )
 from recollect.types.scope import Scope
-from recollect.types.times import to_micros
 
 DEFAULT_SPACE = "default"
-RECALL_LIMIT = 10
-MOST_NEIGHBOURS = 50
-TIMELINE_LIMIT = 20
 ENTITY_LIMIT = 20
 BATCH = 500
 EVER = datetime(1, 1, 1, tzinfo=UTC)
 """Before anything was over."""
 
-Moment = datetime | str | None
 CategoryLike = Category | Mapping[str, Any] | tuple[str, str]
 
 
-class Memory:
+class Memory(Asking):
     """One user's memory: spaces that hold atoms and entities, never seen by anyone else.
 
     `get_…` gives None for an unknown id, everything else raises `NotFoundError`; an id of another user is unknown.
     """
 
     def __init__(self, runtime: Runtime, scope: Scope, embedding: Embedding, recall: Recall) -> None:
-        self._runtime = runtime
-        self._scope = scope
+        super().__init__(runtime, scope, recall)
         self._embedding = embedding
-        self._recall = recall
 
     # Spaces
 
@@ -77,7 +68,7 @@ class Memory:
         """The space of that id, or None."""
         return await self._memories.space(self._scope, id) if common.is_id(id) else None
 
-    async def list_spaces(self, name: str | None = None) -> builtins.list[MemorySpace]:
+    async def list_spaces(self, name: str | None = None) -> list[MemorySpace]:
         """The spaces, the oldest first; with a name, those called that."""
         return await self._memories.spaces(self._scope, name=common.optional_text("name", name, common.NAME_LENGTH))
 
@@ -122,7 +113,7 @@ class Memory:
         [atom] = await self._add(space_id, [draft])
         return atom
 
-    async def add_atoms(self, space_id: str, atoms: Sequence[Mapping[str, Any]]) -> builtins.list[Atom]:
+    async def add_atoms(self, space_id: str, atoms: Sequence[Mapping[str, Any]]) -> list[Atom]:
         """Remember many things in one transaction, for imports: all are stored, or none.
 
         Each is a mapping with what `add_atom` takes.
@@ -198,7 +189,7 @@ class Memory:
         categories: Iterable[str] | None = None,
         include_superseded: bool = False,
         before: str | Atom | None = None,
-    ) -> builtins.list[Atom]:
+    ) -> list[Atom]:
         """Atoms, the newest first: those that are not over or, with `valid_at`, those that held at that moment.
 
         They are ACTIVE unless another `status` is asked for. Of those that were put aside, what is over is listed too,
@@ -276,7 +267,7 @@ class Memory:
 
     async def search_entities(
         self, space_id: str, query: str | None = None, type: str | None = None, limit: int | None = None
-    ) -> builtins.list[Entity]:
+    ) -> list[Entity]:
         """Entities whose names or description match, the best first; without a query, those most spoken of."""
         if query is not None and not isinstance(query, str):
             raise InvalidArgumentError(f"query is a text, not {query!r:.80}.")
@@ -288,111 +279,9 @@ class Memory:
         best = await searching.best_entities(found, (query or "")[: checks.NAME_LENGTH])
         return best[: ENTITY_LIMIT if limit is None else common.count("limit", limit)]
 
-    # Recall
-
-    async def recall_by_topic(
-        self,
-        space_id: str,
-        query: str,
-        limit: int | None = None,
-        category_names: Iterable[str] | None = None,
-        min_importance: int | None = None,
-        valid_at: Moment = None,
-        *,
-        known_at: Moment = None,
-        now: Moment = None,
-        min_score: float = 0.0,
-        neighbours: int = 0,
-        include_archived: bool = False,
-    ) -> RecallResult:
-        """What answers a question best, ranked by words, meaning, time, speakers, entities, age and importance.
-
-        `valid_at` recalls what held at a moment and `known_at` what was known then; without them, whatever is not over.
-        Expressions such as "last May" in the query are understood relative to `now`. With `neighbours`, a hit that was
-        said in a conversation brings so many turns before and after it along, as `hit.context`.
-        """
-        asked = self._asked(
-            space_id,
-            limit,
-            now,
-            valid_at=valid_at,
-            known_at=known_at,
-            categories=category_names,
-            least=min_importance,
-            archived=include_archived,
-            neighbours=neighbours,
-        )
-        return await self._recall.by_topic(asked, checks.question("query", query), checks.share("min_score", min_score))
-
-    async def recall_by_entity(
-        self,
-        space_id: str,
-        entity_id_or_name: str,
-        limit: int | None = None,
-        category_names: Iterable[str] | None = None,
-        *,
-        valid_at: Moment = None,
-        known_at: Moment = None,
-        now: Moment = None,
-        include_archived: bool = False,
-    ) -> RecallResult:
-        """Everything about an entity, the newest first.
-
-        A name that no entity has recalls what mentions it, or was said by somebody of that name.
-        """
-        asked = self._asked(
-            space_id,
-            limit,
-            now,
-            valid_at=valid_at,
-            known_at=known_at,
-            categories=category_names,
-            archived=include_archived,
-        )
-        entity_ids, name = await self._entities(asked.space_id, entity_id_or_name)
-        return await self._recall.by_entity(asked, entity_ids, name)
-
-    async def recall_timeline(
-        self,
-        space_id: str,
-        entity_id_or_name: str | None = None,
-        query: str | None = None,
-        from_: Moment = None,
-        to: Moment = None,
-        limit: int | None = None,
-        include_superseded: bool = True,
-        *,
-        category_names: Iterable[str] | None = None,
-        known_at: Moment = None,
-        now: Moment = None,
-    ) -> RecallResult:
-        """How things changed: what held at some moment from `from_` to `to`, the oldest first, even if it is over.
-
-        About an entity, on a topic, or both; without either, everything. Where there is more than `limit`, the best for
-        the query stay, or the newest.
-        """
-        start, end = checks.moment("from_", from_), checks.moment("to", to)
-        if start is not None and end is not None and start > end:
-            raise InvalidArgumentError(f"from_ ({start.isoformat()}) is after to ({end.isoformat()}).")
-        limit = TIMELINE_LIMIT if limit is None else limit
-        asked = self._asked(space_id, limit, now, known_at=known_at, categories=category_names)
-        asked = replace(asked, wanted=replace(asked.wanted, over=include_superseded))
-        entity_ids: builtins.list[str] | None = None
-        name = None
-        if entity_id_or_name is not None:
-            entity_ids, name = await self._entities(asked.space_id, entity_id_or_name)
-        return await self._recall.timeline(
-            asked,
-            entity_ids=entity_ids,
-            name=name,
-            query=None if query is None else checks.question("query", query),
-            start=-NEVER if start is None else to_micros(start),
-            end=NEVER if end is None else to_micros(end),
-        )
-
     # What was said
 
-    async def remember_conversation(self, space_id: str, conversation_id: str) -> builtins.list[Atom]:
+    async def remember_conversation(self, space_id: str, conversation_id: str) -> list[Atom]:
         """Remember a conversation word for word, without any model: each message becomes a dated, cited EPISODE atom.
 
         Doing it again adds only what was said since; what was deleted stays so. Messages that the person could not see,
@@ -404,7 +293,7 @@ class Memory:
         conversation = await log.get(self._scope, id)
         if conversation is None:
             raise NotFoundError("conversation", id)
-        stored: builtins.list[Atom] = []
+        stored: list[Atom] = []
         seq = 0
         while messages := await log.messages(self._scope, id, after=seq, limit=BATCH, from_start=True):
             drafts = verbatim_drafts(conversation, messages)
@@ -417,51 +306,7 @@ class Memory:
             seq = messages[-1].seq
         return stored
 
-    def _asked(
-        self,
-        space_id: str,
-        limit: int | None,
-        now: Moment,
-        *,
-        valid_at: Moment = None,
-        known_at: Moment = None,
-        categories: Iterable[str] | None = None,
-        least: int | None = None,
-        archived: bool = False,
-        neighbours: int = 0,
-    ) -> Recollection:
-        moment = checks.moment("now", now) or self._runtime.clock()
-        valid, known = checks.moment("valid_at", valid_at), checks.moment("known_at", known_at)
-        return Recollection(
-            scope=self._scope,
-            space_id=common.known_id("space", space_id),
-            now=to_micros(moment),
-            wanted=Wanted(
-                valid_at=to_micros(valid or moment),
-                known_at=NEVER if known is None else to_micros(known),
-                begun=valid is not None,
-                archived=archived,
-                categories=checks.names("category_names", categories) or None,
-                least_importance=0 if not least else checks.importance(least),
-            ),
-            limit=RECALL_LIMIT if limit is None else common.count("limit", limit),
-            neighbours=min(common.count("neighbours", neighbours), MOST_NEIGHBOURS),
-        )
-
-    async def _entities(self, space_id: str, id_or_name: str) -> tuple[builtins.list[str], str | None]:
-        """The entity of that id, or those of that name; and the name, if it is one."""
-        given = common.name("entity_id_or_name", id_or_name, checks.NAME_LENGTH)
-        entity = await self._memories.entity(self._scope, given)
-        while entity is not None and entity.merged_into is not None:
-            entity = await self._memories.entity(self._scope, entity.merged_into)
-        if entity is not None and entity.memory_space_id == space_id:
-            return [entity.id], None
-        if given.startswith("ent_"):
-            raise NotFoundError("entity", given)
-        found = await self._memories.entities_named(self._scope, space_id, given)
-        return [entity.id for entity in found], given
-
-    async def _add(self, space_id: str, drafts: Sequence[AtomDraft]) -> builtins.list[Atom]:
+    async def _add(self, space_id: str, drafts: Sequence[AtomDraft]) -> list[Atom]:
         space_id = common.known_id("space", space_id)
         if not drafts:
             await self._memories.version(self._scope, space_id)  # an unknown space is unknown, whatever is added
@@ -469,7 +314,7 @@ class Memory:
         embedded = await self._embedded(drafts)
         return await self._memories.add(self._scope, space_id, embedded, now=self._runtime.clock())
 
-    async def _embedded(self, drafts: Sequence[AtomDraft]) -> builtins.list[AtomDraft]:
+    async def _embedded(self, drafts: Sequence[AtomDraft]) -> list[AtomDraft]:
         vectors = await self._embedding.encode([draft.text for draft in drafts])
         name = self._embedding.name
         return [
