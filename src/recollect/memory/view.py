@@ -20,6 +20,8 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
 
 NEVER = 2**62
+EPISODE = CategoryKind.EPISODE.value
+ACTIVE, ARCHIVED = AtomStatus.ACTIVE.value, AtomStatus.ARCHIVED.value
 KINDS = tuple(CategoryKind)
 KIND_NUMBERS = {kind.value: number for number, kind in enumerate(KINDS)}
 HALF_LIVES = np.array([kind.half_life.total_seconds() * 1e6 for kind in KINDS])
@@ -219,22 +221,25 @@ class SpaceView:
         first = len(self.rows)
         self.index.extend([_entry(row) for row in rows])
         self.rows += rows
-        self.valid_from.extend([row[memory_rows.VALID_FROM] for row in rows])
-        self._created_at.extend([row[memory_rows.CREATED_AT] for row in rows])
-        self._kinds.extend([KIND_NUMBERS[row[memory_rows.KIND]] for row in rows])
-        self.importance.extend([row[memory_rows.IMPORTANCE] for row in rows])
-        self._active.extend([row[memory_rows.STATUS] == AtomStatus.ACTIVE for row in rows])
-        self._archived.extend([row[memory_rows.STATUS] == AtomStatus.ARCHIVED for row in rows])
+        columns = list(zip(*rows, strict=True))
+        self.valid_from.extend(columns[memory_rows.VALID_FROM])
+        self._created_at.extend(columns[memory_rows.CREATED_AT])
+        self._kinds.extend([KIND_NUMBERS[kind] for kind in columns[memory_rows.KIND]])
+        self.importance.extend(columns[memory_rows.IMPORTANCE])
+        statuses = columns[memory_rows.STATUS]
+        self._active.extend([status == ACTIVE for status in statuses])
+        self._archived.extend([status == ARCHIVED for status in statuses])
         codes = self._category_codes
-        self._categories.extend([codes.setdefault(row[memory_rows.CATEGORY], len(codes)) for row in rows])
+        self._categories.extend([codes.setdefault(name, len(codes)) for name in columns[memory_rows.CATEGORY]])
         for never in (self._known_over, self._over_at):
             never.extend(np.full(len(rows), NEVER))
         self._embedded.extend(np.zeros(len(rows), np.bool_))
-        for number, row in enumerate(rows, first):
-            self._text_bytes += len(row[memory_rows.TEXT])
-            self._numbers[row[0]] = number
-            for id in memory_rows.ids(row[memory_rows.ENTITY_IDS]):
-                self._about.setdefault(id, set()).add(number)
+        self._text_bytes += sum(map(len, columns[memory_rows.TEXT]))
+        self._numbers.update(zip(columns[0], range(first, first + len(rows)), strict=True))
+        for number, ids in enumerate(columns[memory_rows.ENTITY_IDS], first):
+            if ids != "[]":
+                for id in memory_rows.ids(ids):
+                    self._about.setdefault(id, set()).add(number)
 
     def _change(self, number: int, row: Sequence[Any]) -> None:
         """An atom's words never change; its status, its end and what it is about may."""
@@ -318,7 +323,7 @@ def _spoken(text: str) -> list[str]:
 def _entry(row: Sequence[Any]) -> Entry:
     """Turns of one conversation are each other's neighbours; facts made from it stand beside them, not among them."""
     group = row[memory_rows.SOURCE_CONVERSATION_ID]
-    if group is not None and row[memory_rows.KIND] != CategoryKind.EPISODE:
+    if group is not None and row[memory_rows.KIND] != EPISODE:
         group = f"{group} facts"
     return Entry(row[memory_rows.TEXT], row[memory_rows.VALID_FROM], group)
 

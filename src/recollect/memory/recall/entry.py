@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 _NAME = re.compile(r"\s*([^\W\d_][\w.'\u2019-]*(?: [^\W_][\w.'\u2019-]*){0,3})")
 _LONGEST = 80
@@ -21,8 +21,7 @@ _NO_NAMES = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """One text of a space.
 
     `text` is as it was remembered; a leading "Name: " is its speaker. `moment` is when it was true or said, in
