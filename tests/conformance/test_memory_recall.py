@@ -47,6 +47,21 @@ async def test_every_recall_gives_one_shape_with_or_without_an_embedder(url: str
                 assert (result.hits, result.total_candidates) == ((), 0)
 
 
+async def test_turns_of_no_known_conversation_are_neighbours_of_what_was_said_at_the_same_time(rc: Recollect) -> None:
+    memory = rc.user("maya").memory
+    space = await memory.create_space()
+    said = ["Ann: What is your dog called?", "Bob: Bruno.", "Ann: Lovely."]
+    minutes = [NOON, NOON + DAY / 1440, NOON + 3 * DAY]
+    await memory.add_atoms(
+        space.id, [{"text": text, "valid_from": moment} for text, moment in zip(said, minutes, strict=True)]
+    )
+    await memory.add_atom(space.id, "Likes tea.", valid_from=NOON)
+    result = await memory.recall_by_topic(space.id, "What is the name of Bob's dog?", neighbours=2)
+    context = {hit.atom.text: [atom.text for atom in hit.context] for hit in result}
+    assert context == {said[0]: [said[1]], said[1]: [said[0]], said[2]: [], "Likes tea.": []}
+    assert result.hits[0].atom.text == "Bob: Bruno."
+
+
 async def test_a_timeline_of_a_topic_tells_what_stood_in_its_place_and_nothing_else(rc: Recollect) -> None:
     memory = rc.user("maya").memory
     space = await memory.create_space()

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recollect.memory.recall.entry import Entry
+from recollect.memory.recall.entry import LOOSE, Entry, split_speaker
 from recollect.memory.recall.index import Grown, SpaceIndex, WordVectors
 from recollect.stores import SpaceChanges, memory_rows
 from recollect.types.memory import LEAST_WEIGHT, Atom, AtomStatus, CategoryKind, Entity, EntityStatus
@@ -321,8 +321,13 @@ def _spoken(text: str) -> list[str]:
 
 
 def _entry(row: Sequence[Any]) -> Entry:
-    """Turns of one conversation are each other's neighbours; facts made from it stand beside them, not among them."""
+    """Turns of one conversation are each other's neighbours; facts made from it stand beside them, not among them.
+
+    What somebody said, and nobody told in which conversation, stands beside what was said at the same time.
+    """
     group = row[memory_rows.SOURCE_CONVERSATION_ID]
+    if group is None and split_speaker(row[memory_rows.TEXT])[0] is not None:
+        return Entry(row[memory_rows.TEXT], row[memory_rows.VALID_FROM], LOOSE)
     if group is not None and row[memory_rows.KIND] != EPISODE:
         group = f"{group} facts"
     return Entry(row[memory_rows.TEXT], row[memory_rows.VALID_FROM], group)

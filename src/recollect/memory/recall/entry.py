@@ -21,6 +21,10 @@ _NO_NAMES = frozenset(
 )
 
 
+LOOSE = ""
+"""The group of turns of no known conversation: only those that were said at the same time are neighbours."""
+
+
 class Entry(NamedTuple):
     """One text of a space.
 

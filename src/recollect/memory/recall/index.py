@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recollect.memory.recall import dates, hints
-from recollect.memory.recall.entry import Entry, split_speaker
+from recollect.memory.recall.entry import LOOSE, Entry, split_speaker
 from recollect.memory.recall.grown import Bools, Floats, Grown, Ints
 from recollect.memory.recall.layout import Layout, lay_out
 from recollect.memory.recall.postings import Postings
@@ -184,7 +184,11 @@ class SpaceIndex:
             return []
         rows = self._groups[group]
         place = self._place_in_group[row]
-        return rows[max(0, place - around) : place] + rows[place + 1 : place + 1 + around]
+        found = rows[max(0, place - around) : place] + rows[place + 1 : place + 1 + around]
+        if group == LOOSE:
+            sessions = self._sessions.view
+            found = [other for other in found if sessions[other] == sessions[row]]
+        return found
 
     def mentions(self, name: str) -> Bools:
         """Which rows were said by that name, or have all words of it in their text."""
