@@ -16,6 +16,7 @@ GOALS_MS = {1_000: 1.0, 10_000: 3.0}
 FLAT = 1.2
 """A recall, or an addition, however many others there are."""
 BESIDE = 10_000
+HITS = 10
 
 
 def summary(walls: Sequence[float], cpus: Sequence[float], found: Sequence[float]) -> dict[str, Any]:
@@ -30,7 +31,7 @@ def summary(walls: Sequence[float], cpus: Sequence[float], found: Sequence[float
     }
 
 
-def checks(numbers: Numbers, cold_size: int, users: int) -> list[dict[str, Any]]:
+def checks(numbers: Numbers, others: Mapping[str, float], cold_size: int, users: int) -> list[dict[str, Any]]:
     """Every goal, with the value, and whether it is met; None if it could not be judged."""
     ours = numbers.get("recollect", {})
     found = []
@@ -44,17 +45,20 @@ def checks(numbers: Numbers, cold_size: int, users: int) -> list[dict[str, Any]]
         least, most = min(added), max(added)
         title = f"CPU of adding at {most:,} / at {least:,}"
         found.append(_check(title, _ratio(added[most], added[least]), FLAT))
-    return [*found, *_beside(numbers)]
+    return [*found, *_beside(numbers, others)]
 
 
-def _beside(numbers: Numbers) -> Iterator[dict[str, Any]]:
-    """Recollect's time over each peer's: no more than theirs."""
+def _beside(numbers: Numbers, others: Mapping[str, float]) -> Iterator[dict[str, Any]]:
+    """Recollect's time over each peer's: no more than theirs, if they give every user as many hits as asked for."""
     key = f"recall_{BESIDE}"
     ours = _value(numbers.get("recollect", {}), key, "wall_p50_ms")
     for name, kinds in numbers.items():
         theirs = _value(kinds, key, "wall_p50_ms")
         if name != "recollect" and theirs is not None:
-            yield _check(f"p50 of a warm recall at {BESIDE:,} / {name}'s", _ratio(ours, theirs), 1.0)
+            check = _check(f"p50 of a warm recall at {BESIDE:,} / {name}'s", _ratio(ours, theirs), 1.0)
+            if (hits := others.get(name, HITS)) < HITS:
+                check |= {"met": None, "why": f"{hits:.1f} of {HITS} hits for the user with few memories"}
+            yield check
 
 
 def _check(title: str, value: float | None, target: float) -> dict[str, Any]:
@@ -107,7 +111,8 @@ def _titles(ours: Mapping[str, Any], cold_size: int, users: int) -> Iterator[tup
 def _row(check: Mapping[str, Any]) -> list[str]:
     value = "-" if check["value"] is None else f"{check['value']:.3f}"
     verdict = {True: "met", False: "NOT MET", None: "not judged"}[check["met"]]
-    return [f"  {check['title']}", value, f"at most {check['target']:g}: {verdict}"]
+    why = f" ({check['why']})" if "why" in check else ""
+    return [f"  {check['title']}", value, f"at most {check['target']:g}: {verdict}{why}"]
 
 
 def _cell(row: Mapping[str, Any] | None, *, p95: bool = True) -> str:

@@ -117,6 +117,16 @@ class Stores:
     async def recall(self, request: dict[str, Any], count: int) -> dict[str, Any]:
         return await timed_recalls(self.opened(request), self.next_questions(request, count))
 
+    async def other(self, request: dict[str, Any], count: int) -> dict[str, Any]:
+        """How many hits the user with few memories gets, whose memories are among those of the other. Not timed."""
+        store, texts = self.opened(request), material(request["material"]).others
+        found = []
+        for text in texts[:count]:
+            hits = store.hits(await store.recall(OTHER, text))
+            expect(f"users of the hits for {text!r}", {user for user, _ in hits} <= {OTHER}, True)
+            found.append(len(hits))
+        return {"hits": sum(found) / len(found), "walls_ms": [0.0]}
+
     async def add(self, request: dict[str, Any], count: int) -> dict[str, Any]:
         """Adding memories; that they are recalled afterwards is checked, not timed."""
         size, given = request["size"], material(request["material"])
@@ -195,7 +205,7 @@ Batch = Callable[[dict[str, Any], int], Awaitable[dict[str, Any]]]
 def serve(make: Callable[[], Rememberer], packages: Sequence[str], more: Callable[[Stores], dict[str, Batch]]) -> None:
     """Answer requests to fill, to recall and to add, and for whatever `more` a worker can do."""
     stores = Stores(make)
-    batches: dict[str, Batch] = {"recall": stores.recall, "add": stores.add, **more(stores)}
+    batches: dict[str, Batch] = {"recall": stores.recall, "add": stores.add, "other": stores.other, **more(stores)}
 
     async def measured(request: dict[str, Any]) -> dict[str, Any]:
         kind = request["kind"]
