@@ -18,6 +18,7 @@ import pytest
 
 from recollect.errors import StoreClosedError
 from recollect.stores import Store
+from recollect.testing.stores.chains import ChainContract
 from recollect.testing.stores.conversations import ConversationContract
 from recollect.testing.stores.events import EventContract
 from recollect.testing.stores.making import MAYA, MakeStore, make_conversation, say
@@ -29,7 +30,9 @@ __all__ = ["MakeStore", "StoreConformance"]
 
 
 @pytest.mark.asyncio
-class StoreConformance(ConversationContract, MessageContract, EventContract, TurnContract, MemoryContract):
+class StoreConformance(
+    ConversationContract, MessageContract, EventContract, TurnContract, MemoryContract, ChainContract
+):
     """The contract of `recollect.stores.Store`."""
 
     shared = True
