@@ -1,4 +1,7 @@
-"""The named SQL of this folder, read once per engine: shared files first, then the engine's own."""
+"""The named SQL of this folder, read once per engine: shared files first, then the engine's own.
+
+What several statements have in common stands in `sql/parts`, and in them as its name in braces.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from typing import Literal
 HERE = Path(__file__).parent
 Dialect = Literal["sqlite", "postgres"]
 _NUMBERED = re.compile(r"\$(\d+)")
+_PART = re.compile(r"\{(\w+)\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +35,7 @@ def statements(dialect: Dialect) -> Mapping[str, Statement]:
     found: dict[str, Statement] = {}
     for folder in (HERE / "sql", HERE / "sql" / dialect):
         for path in sorted(folder.glob("*.sql")):
-            queries = aiosql.from_path(path, "asyncpg", mandatory_parameters=False)
+            queries = aiosql.from_str(_PART.sub(_part, _text(path)), "asyncpg", mandatory_parameters=False)
             order = queries.driver_adapter.var_sorted
             for name in queries.available_queries:
                 if name.endswith("_cursor"):
@@ -41,6 +45,14 @@ def statements(dialect: Dialect) -> Mapping[str, Statement]:
                     sql, parameters = _by_place(sql, parameters)
                 found[name] = Statement(name, sql, parameters)
     return found
+
+
+def _part(name: re.Match[str]) -> str:
+    return _text(HERE / "sql" / "parts" / f"{name[1]}.sql").rstrip()
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
 
 
 def _by_place(sql: str, parameters: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
@@ -70,5 +82,5 @@ def migrations(dialect: Dialect) -> tuple[Migration, ...]:
     found = []
     for path in sorted((HERE / "migrations").glob(f"*.{dialect}.sql")):
         number, _, name = path.name.removesuffix(f".{dialect}.sql").partition("_")
-        found.append(Migration(int(number), name, path.read_text(encoding="utf-8")))
+        found.append(Migration(int(number), name, _text(path)))
     return tuple(found)

@@ -8,16 +8,12 @@ VALUES
     (:tenant_id, :app_id, :user_id, :id, :namespace, :title, :session_id, :metadata, 'open', :now, :now);
 
 -- name: conversation_get^
-SELECT
-    id, tenant_id, app_id, user_id, namespace, status, created_at, updated_at, title, session_id, metadata, closed_at,
-    last_seq, turns, rolling_summary, rolling_summary_until_seq, summarized_turns
+SELECT {conversation_columns}
 FROM conversations
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id;
 
 -- name: conversation_list
-SELECT
-    id, tenant_id, app_id, user_id, namespace, status, created_at, updated_at, title, session_id, metadata, closed_at,
-    last_seq, turns, rolling_summary, rolling_summary_until_seq, summarized_turns
+SELECT {conversation_columns}
 FROM conversations
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id
     AND (CAST(:status AS TEXT) IS NULL OR status = :status)
@@ -26,9 +22,7 @@ ORDER BY id DESC
 LIMIT CAST(:limit AS BIGINT);
 
 -- name: conversation_list_in_namespace
-SELECT
-    id, tenant_id, app_id, user_id, namespace, status, created_at, updated_at, title, session_id, metadata, closed_at,
-    last_seq, turns, rolling_summary, rolling_summary_until_seq, summarized_turns
+SELECT {conversation_columns}
 FROM conversations
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND namespace = :namespace
     AND (CAST(:status AS TEXT) IS NULL OR status = :status)
@@ -41,9 +35,7 @@ UPDATE conversations
 SET status = 'closed', closed_at = :now, updated_at = :now
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id
     AND status = 'open' AND updated_at < :idle_since AND (running_until IS NULL OR running_until < :claims_before)
-RETURNING
-    id, tenant_id, app_id, user_id, namespace, status, created_at, updated_at, title, session_id, metadata, closed_at,
-    last_seq, turns, rolling_summary, rolling_summary_until_seq, summarized_turns;
+RETURNING {conversation_columns};
 
 -- name: conversation_write!
 -- After `conversation_lock`: the row is ours until the transaction ends.
@@ -63,9 +55,7 @@ UPDATE conversations
 SET rolling_summary = :summary, rolling_summary_until_seq = :until_seq, summarized_turns = :turns
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id
     AND rolling_summary_until_seq = :expected_seq
-RETURNING
-    id, tenant_id, app_id, user_id, namespace, status, created_at, updated_at, title, session_id, metadata, closed_at,
-    last_seq, turns, rolling_summary, rolling_summary_until_seq, summarized_turns;
+RETURNING {conversation_columns};
 
 -- name: turn_release!
 UPDATE conversations

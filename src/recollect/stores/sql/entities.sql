@@ -7,32 +7,24 @@ VALUES
     :aliases, 'ACTIVE', :now, :now);
 
 -- name: entity_get^
-SELECT
-    id, space_id, tenant_id, app_id, user_id, type, canonical_name, description, attributes, aliases, status, merged_into,
-    first_seen_at, last_seen_at, atom_count, created_at, updated_at
+SELECT {entity_columns}
 FROM entities
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id;
 
 -- name: entity_list
-SELECT
-    id, space_id, tenant_id, app_id, user_id, type, canonical_name, description, attributes, aliases, status, merged_into,
-    first_seen_at, last_seen_at, atom_count, created_at, updated_at
+SELECT {entity_columns}
 FROM entities
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
     AND status = 'ACTIVE' AND (CAST(:type AS TEXT) IS NULL OR type = :type)
 ORDER BY id;
 
 -- name: entities_changed
-SELECT
-    id, space_id, tenant_id, app_id, user_id, type, canonical_name, description, attributes, aliases, status, merged_into,
-    first_seen_at, last_seen_at, atom_count, created_at, updated_at
+SELECT {entity_columns}
 FROM entities
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id AND version > :after;
 
 -- name: entities_by_name
-SELECT
-    id, space_id, tenant_id, app_id, user_id, type, canonical_name, description, attributes, aliases, status, merged_into,
-    first_seen_at, last_seen_at, atom_count, created_at, updated_at
+SELECT {entity_columns}
 FROM entities
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND status = 'ACTIVE'
     AND (CAST(:type AS TEXT) IS NULL OR type = :type)

@@ -49,71 +49,41 @@ VALUES
     :entity_ids, :origin);
 
 -- name: atom_get^
-SELECT
-    id, space_id, tenant_id, app_id, user_id, text, category, kind, importance, confidence, status, valid_from, valid_to,
-    created_at, updated_at, superseded_at, supersedes, superseded_by, source_conversation_id, source_message_ids,
-    entity_ids, seq
+SELECT {atom_columns}
 FROM atoms
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id;
 
 -- name: atom_by_origin^
-SELECT
-    id, space_id, tenant_id, app_id, user_id, text, category, kind, importance, confidence, status, valid_from, valid_to,
-    created_at, updated_at, superseded_at, supersedes, superseded_by, source_conversation_id, source_message_ids,
-    entity_ids, seq
+SELECT {atom_columns}
 FROM atoms
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id AND origin = :origin;
 
 -- name: atom_list
-SELECT
-    id, space_id, tenant_id, app_id, user_id, text, category, kind, importance, confidence, status, valid_from, valid_to,
-    created_at, updated_at, superseded_at, supersedes, superseded_by, source_conversation_id, source_message_ids,
-    entity_ids, seq
+SELECT {atom_columns}
 FROM atoms
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id AND seq < :before
-    AND status = :status AND created_at <= :known_at AND valid_from <= :begun_at
-    AND NOT EXISTS (
-        SELECT 1
-        FROM atom_closings
-        WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
-            AND atom_closings.seq = atoms.seq
-            AND atom_closings.known_at <= :known_at AND atom_closings.valid_to <= :valid_at)
+    AND {listed_atoms}
 ORDER BY seq DESC
 LIMIT CAST(:limit AS BIGINT);
 
 -- name: atom_list_in_category
-SELECT
-    id, space_id, tenant_id, app_id, user_id, text, category, kind, importance, confidence, status, valid_from, valid_to,
-    created_at, updated_at, superseded_at, supersedes, superseded_by, source_conversation_id, source_message_ids,
-    entity_ids, seq
+SELECT {atom_columns}
 FROM atoms
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
     AND category = :category AND seq < :before
-    AND status = :status AND created_at <= :known_at AND valid_from <= :begun_at
-    AND NOT EXISTS (
-        SELECT 1
-        FROM atom_closings
-        WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
-            AND atom_closings.seq = atoms.seq
-            AND atom_closings.known_at <= :known_at AND atom_closings.valid_to <= :valid_at)
+    AND {listed_atoms}
 ORDER BY seq DESC
 LIMIT CAST(:limit AS BIGINT);
 
 -- name: atoms_all
-SELECT
-    id, space_id, tenant_id, app_id, user_id, text, category, kind, importance, confidence, status, valid_from, valid_to,
-    created_at, updated_at, superseded_at, supersedes, superseded_by, source_conversation_id, source_message_ids,
-    entity_ids, seq
+SELECT {atom_columns}
 FROM atoms
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
 ORDER BY seq;
 
 -- name: atoms_changed
 -- In any order: asked for one, SQLite would read the whole space instead of what is new in it.
-SELECT
-    id, space_id, tenant_id, app_id, user_id, text, category, kind, importance, confidence, status, valid_from, valid_to,
-    created_at, updated_at, superseded_at, supersedes, superseded_by, source_conversation_id, source_message_ids,
-    entity_ids, seq
+SELECT {atom_columns}
 FROM atoms
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id AND version > :after;
 

@@ -7,25 +7,19 @@ VALUES
     :stop_reason, :model, :provider, :usage, :trace_id, :idempotency_key, :created_at);
 
 -- name: message_get^
-SELECT
-    id, conversation_id, seq, turn_id, role, content, created_at, visibility, stop_reason, model, provider, usage,
-    trace_id, idempotency_key, meta
+SELECT {message_columns}
 FROM messages
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id;
 
 -- name: message_by_key^
-SELECT
-    id, conversation_id, seq, turn_id, role, content, created_at, visibility, stop_reason, model, provider, usage,
-    trace_id, idempotency_key, meta
+SELECT {message_columns}
 FROM messages
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id
     AND conversation_id = :conversation_id AND idempotency_key = :idempotency_key;
 
 -- name: messages_before
 -- The newest first: the tail of the log, or what comes before a place in it.
-SELECT
-    id, conversation_id, seq, turn_id, role, content, created_at, visibility, stop_reason, model, provider, usage,
-    trace_id, idempotency_key, meta
+SELECT {message_columns}
 FROM messages
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id
     AND conversation_id = :conversation_id AND seq > :after AND seq < :before
@@ -45,9 +39,7 @@ ORDER BY seq DESC
 LIMIT CAST(:limit AS BIGINT);
 
 -- name: messages_after
-SELECT
-    id, conversation_id, seq, turn_id, role, content, created_at, visibility, stop_reason, model, provider, usage,
-    trace_id, idempotency_key, meta
+SELECT {message_columns}
 FROM messages
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id
     AND conversation_id = :conversation_id AND seq > :after AND seq < :before

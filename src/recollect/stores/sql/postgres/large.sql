@@ -5,23 +5,8 @@ SELECT seq
 FROM atoms
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
     AND words @@ to_tsquery('english'::regconfig, :words)
-    AND (CAST(:entity_ids AS TEXT[]) IS NULL
-        OR seq IN (
-            SELECT seq
-            FROM atom_entities
-            WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
-                AND entity_id = ANY(:entity_ids)))
-    AND status = ANY(CAST(:statuses AS TEXT[])) AND created_at <= :known_at AND valid_from <= :begun_at
-    AND importance >= :importance AND (CAST(:categories AS TEXT[]) IS NULL OR category = ANY(:categories))
-    AND valid_from <= :until
-    AND NOT EXISTS (
-        SELECT 1
-        FROM atom_closings
-        WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
-            AND atom_closings.seq = atoms.seq
-            AND atom_closings.known_at <= :known_at
-            AND (atom_closings.valid_to <= :over_at
-                OR (atom_closings.valid_to <= :since AND atoms.valid_from < :since)))
+    AND {of_entities}
+    AND {wanted_atoms}
 ORDER BY ts_rank_cd(words, to_tsquery('english'::regconfig, :words)) DESC, seq DESC
 LIMIT CAST(:limit AS BIGINT);
 
@@ -35,23 +20,8 @@ INNER JOIN (
         AND embedder = :embedder AND cardinality(numbers) = cardinality(CAST(:numbers AS REAL[]))
 ) AS vectors ON of_seq = seq
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
-    AND (CAST(:entity_ids AS TEXT[]) IS NULL
-        OR seq IN (
-            SELECT seq
-            FROM atom_entities
-            WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
-                AND entity_id = ANY(:entity_ids)))
-    AND status = ANY(CAST(:statuses AS TEXT[])) AND created_at <= :known_at AND valid_from <= :begun_at
-    AND importance >= :importance AND (CAST(:categories AS TEXT[]) IS NULL OR category = ANY(:categories))
-    AND valid_from <= :until
-    AND NOT EXISTS (
-        SELECT 1
-        FROM atom_closings
-        WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
-            AND atom_closings.seq = atoms.seq
-            AND atom_closings.known_at <= :known_at
-            AND (atom_closings.valid_to <= :over_at
-                OR (atom_closings.valid_to <= :since AND atoms.valid_from < :since)))
+    AND {of_entities}
+    AND {wanted_atoms}
 ORDER BY meaning <=> CAST(CAST(:numbers AS REAL[]) AS VECTOR), seq DESC
 LIMIT CAST(:limit AS BIGINT);
 
@@ -64,17 +34,7 @@ WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND spa
         FROM atom_entities
         WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
             AND entity_id = ANY(CAST(:entity_ids AS TEXT[])))
-    AND status = ANY(CAST(:statuses AS TEXT[])) AND created_at <= :known_at AND valid_from <= :begun_at
-    AND importance >= :importance AND (CAST(:categories AS TEXT[]) IS NULL OR category = ANY(:categories))
-    AND valid_from <= :until
-    AND NOT EXISTS (
-        SELECT 1
-        FROM atom_closings
-        WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
-            AND atom_closings.seq = atoms.seq
-            AND atom_closings.known_at <= :known_at
-            AND (atom_closings.valid_to <= :over_at
-                OR (atom_closings.valid_to <= :since AND atoms.valid_from < :since)))
+    AND {wanted_atoms}
 ORDER BY valid_from DESC, seq DESC
 LIMIT CAST(:limit AS BIGINT);
 
@@ -82,17 +42,7 @@ LIMIT CAST(:limit AS BIGINT);
 SELECT seq
 FROM atoms
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
-    AND status = ANY(CAST(:statuses AS TEXT[])) AND created_at <= :known_at AND valid_from <= :begun_at
-    AND importance >= :importance AND (CAST(:categories AS TEXT[]) IS NULL OR category = ANY(:categories))
-    AND valid_from <= :until
-    AND NOT EXISTS (
-        SELECT 1
-        FROM atom_closings
-        WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
-            AND atom_closings.seq = atoms.seq
-            AND atom_closings.known_at <= :known_at
-            AND (atom_closings.valid_to <= :over_at
-                OR (atom_closings.valid_to <= :since AND atoms.valid_from < :since)))
+    AND {wanted_atoms}
 ORDER BY valid_from DESC, seq DESC
 LIMIT CAST(:limit AS BIGINT);
 
@@ -111,9 +61,7 @@ WITH RECURSIVE chain AS (
 SELECT seq FROM chain;
 
 -- name: large_entities_named
-SELECT
-    id, space_id, tenant_id, app_id, user_id, type, canonical_name, description, attributes, aliases, status, merged_into,
-    first_seen_at, last_seen_at, atom_count, created_at, updated_at
+SELECT {entity_columns}
 FROM entities
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND status = 'ACTIVE'
     AND id IN (
@@ -124,10 +72,7 @@ WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND sta
 ORDER BY id;
 
 -- name: large_atoms
-SELECT
-    id, space_id, tenant_id, app_id, user_id, text, category, kind, importance, confidence, status, valid_from, valid_to,
-    created_at, updated_at, superseded_at, supersedes, superseded_by, source_conversation_id, source_message_ids,
-    entity_ids, seq
+SELECT {atom_columns}
 FROM atoms
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
     AND seq = ANY(CAST(:seqs AS BIGINT[]))

@@ -1,0 +1,7 @@
+status = :status AND created_at <= :known_at AND valid_from <= :begun_at
+AND NOT EXISTS (
+    SELECT 1
+    FROM atom_closings
+    WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
+        AND atom_closings.seq = atoms.seq
+        AND atom_closings.known_at <= :known_at AND atom_closings.valid_to <= :valid_at)
