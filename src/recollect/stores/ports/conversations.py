@@ -1,0 +1,137 @@
+"""The conversation log: what is appended, how turns are claimed, and the port."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from recollect.types.conversations import Conversation, MessageDraft, StoredMessage
+from recollect.types.messages import Message
+from recollect.types.scope import Scope
+
+
+@dataclass(frozen=True, slots=True)
+class TurnDraft:
+    """Messages to append to a turn: that of `turn_id`, or with `joins` the conversation's latest one, if it has any.
+
+    `starts` counts it as a new turn.
+    """
+
+    turn_id: str
+    messages: Sequence[MessageDraft]
+    starts: bool = False
+    joins: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """The stored messages, one for each draft, and how many turns the conversation and its summary now have."""
+
+    messages: tuple[StoredMessage, ...]
+    turns: int
+    summarized_turns: int
+
+
+@dataclass(frozen=True, slots=True)
+class TurnClaim:
+    """A wish to run a turn: when, and until when the claim holds unless extended (seconds since 1970).
+
+    `owner` names this one claim, and begins with the name of the store it was made on.
+    """
+
+    turn_id: str
+    owner: str
+    now: float
+    until: float
+    evict: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TurnStarted:
+    """The turn is claimed. `history` is what a model is sent, and ends with `user_message`, if there is one; `later` is
+    what the log holds after a user message that was already there."""
+
+    turn_id: str
+    user_message: StoredMessage | None
+    history: tuple[Message, ...]
+    later: tuple[StoredMessage, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TurnBusy:
+    """Another turn is running."""
+
+    turn_id: str
+    owner: str
+
+
+class ConversationLog(Protocol):
+    """Conversations and their messages: append-only, in scope, every change with its event in the same transaction.
+
+    - `create` stores a conversation (open, empty); its id must be new.
+    - `get` gives None for an unknown id. `listed` gives the newest first, those before the id `before`.
+    - `close` closes an open conversation with one `conversation.closed` event; closing again changes nothing and gives
+      the conversation as it is. `close_stale` closes those without a change since `idle_since` and without a running
+      turn, for one scope or, with None, for all; it gives those it closed.
+    - `append` stores all drafts or none, in order, at the next `seq`s, dense from 1, whoever else is writing, and one
+      `message.appended` event each. A draft whose idempotency key the conversation already holds is not stored again:
+      the stored message takes its place, and the other drafts join its turn. With `release`, the running turn of that
+      owner ends in the same transaction. Raises `NotFoundError`, `ConversationClosedError`.
+    - `messages` gives what lies between the seqs `after` and `before` (exclusive), oldest first: the last `limit` of
+      them, or the first ones with `from_start`. Raises `NotFoundError`.
+    - `begin_turn` claims the conversation, appends the user's message and reads the tail, all in one transaction; or
+      gives `TurnBusy` and changes nothing. A claim past its time, or of the owner to `evict`, is taken over. `end_turn`
+      gives it up and `extend_turn` prolongs it, if it is still held.
+    - `save_summary` replaces the rolling summary if it still reaches to `expected_seq`, and gives None if it does not.
+    """
+
+    async def create(self, scope: Scope, conversation: Conversation) -> Conversation: ...
+
+    async def get(self, scope: Scope, id: str) -> Conversation | None: ...
+
+    async def listed(
+        self, scope: Scope, *, namespace: str | None, status: str | None, limit: int | None, before: str | None
+    ) -> list[Conversation]: ...
+
+    async def close(self, scope: Scope, id: str, *, now: datetime) -> Conversation: ...
+
+    async def close_stale(self, scope: Scope | None, *, idle_since: datetime, now: datetime) -> list[Conversation]: ...
+
+    async def append(
+        self,
+        scope: Scope,
+        id: str,
+        turns: Sequence[TurnDraft],
+        *,
+        now: datetime,
+        release: str | None = None,
+    ) -> Appended: ...
+
+    async def message(self, scope: Scope, id: str) -> StoredMessage | None: ...
+
+    async def messages(
+        self,
+        scope: Scope,
+        id: str,
+        *,
+        limit: int | None = None,
+        after: int = 0,
+        before: int | None = None,
+        internal: bool = False,
+        hidden: bool = False,
+        from_start: bool = False,
+    ) -> list[StoredMessage]: ...
+
+    async def begin_turn(
+        self, scope: Scope, id: str, claim: TurnClaim, draft: MessageDraft | None, *, tail_limit: int, now: datetime
+    ) -> TurnStarted | TurnBusy: ...
+
+    async def end_turn(self, scope: Scope, id: str, owner: str) -> None: ...
+
+    async def extend_turn(self, scope: Scope, id: str, owner: str, until: float) -> None: ...
+
+    async def save_summary(
+        self, scope: Scope, id: str, summary: str, *, until_seq: int, turns: int, expected_seq: int, now: datetime
+    ) -> Conversation | None: ...

@@ -1,0 +1,38 @@
+"""A store: all ports of one place."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from recollect.stores.ports.conversations import ConversationLog
+from recollect.stores.ports.events import EventLog
+from recollect.stores.ports.memories import Memories
+
+
+class Store(Protocol):
+    """A place where everything is kept. `owner` names this opening of it among all processes that use it.
+
+    `open` migrates the schema to this release's version, or raises `SchemaVersionError` for a newer one; it and `close`
+    may be called twice. `is_alive` says whether an owner still runs: False only when that is certain, None when nobody
+    can tell.
+    """
+
+    url: str
+
+    @property
+    def owner(self) -> str: ...
+
+    @property
+    def conversations(self) -> ConversationLog: ...
+
+    @property
+    def memories(self) -> Memories: ...
+
+    @property
+    def events(self) -> EventLog: ...
+
+    async def open(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    async def is_alive(self, owner: str) -> bool | None: ...
