@@ -11,6 +11,8 @@
     ├── TurnConflictError             another turn of the conversation is running
     ├── AtomSupersededError           a later atom took its place; supersede that one
     ├── EmbeddingError                texts could not be turned into vectors
+    ├── ExtractionError               a model's extraction could not be read; carries what it said
+    ├── JobLostError                  another worker has taken the job over
     ├── StoreError                    the store could not do it; nothing was acknowledged
     │   ├── StoreUnavailableError         it cannot be reached or opened
     │   ├── StoreBusyError                it is locked by someone else for too long
@@ -107,10 +109,10 @@ class InvalidArgumentError(RecollectError, ValueError):
 class NotFoundError(RecollectError):
     """Nothing of that id is in this scope: it never was, it was erased, or it belongs to someone else."""
 
-    def __init__(self, kind: str, id: str) -> None:
+    def __init__(self, kind: str, id: str, hint: str = "") -> None:
         self.kind = kind
         self.id = id
-        super().__init__(f"There is no {kind} {id!r} for this user.")
+        super().__init__(f"There is no {kind} {id!r} for this user.{hint and ' '}{hint}")
 
 
 class ConversationClosedError(RecollectError):
@@ -151,6 +153,26 @@ class EmbeddingError(RecollectError):
     def __init__(self, message: str, *, retryable: bool = False) -> None:
         self.retryable = retryable
         super().__init__(message)
+
+
+class ExtractionError(RecollectError):
+    """What a model extracted could not be read, also after it was told what was wrong.
+
+    `raw` is what it said last, `usage` what all its calls cost.
+    """
+
+    def __init__(self, message: str, raw: str, usage: Sequence[ChatUsage] = ()) -> None:
+        self.raw = raw
+        self.usage = tuple(usage)
+        super().__init__(message)
+
+
+class JobLostError(RecollectError):
+    """A job's lease ran out and another worker has taken it over, or it was erased: nothing of it was kept here."""
+
+    def __init__(self, job_id: str) -> None:
+        self.job_id = job_id
+        super().__init__(f"Job {job_id!r} is no longer run by this worker.")
 
 
 class StoreError(RecollectError):

@@ -130,7 +130,10 @@ def _added(
             "source_conversation_id": draft.source_conversation_id,
             "source_message_ids": rows.to_json(draft.source_message_ids),
             "entity_ids": rows.to_json(entity_ids),
+            "other_sources": memory_rows.citations_text(draft.other_sources),
             "origin": draft.origin,
+            "slot": draft.slot,
+            "slot_value": draft.value,
         },
     )
     if draft.valid_to is not None:
@@ -161,6 +164,7 @@ def _added(
         source_message_ids=draft.source_message_ids,
         entity_ids=entity_ids,
         supersedes=supersedes,
+        other_sources=draft.other_sources,
     )
 
 

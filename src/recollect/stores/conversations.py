@@ -250,6 +250,8 @@ def _append(
         head.running_turn = head.running_owner = head.running_until = None
     if head.last_seq != before or release is not None:
         yield from _written(head, now)
+    if head.last_seq != before and head.status != "open":
+        yield _event("conversation.continued", id, {"last_seq": head.last_seq}, now)
     return Appended(tuple(stored), head.turns, head.summarized_turns)
 
 

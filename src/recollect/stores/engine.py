@@ -56,3 +56,16 @@ def bound(scope: Scope | None) -> dict[str, Any]:
     if scope is None:
         return {}
     return {"tenant_id": scope.tenant_id, "app_id": scope.app_id, "user_id": scope.user_id}
+
+
+def within(scope: Scope, operation: Operation[T]) -> Operation[T]:
+    """A user's operation inside work across users."""
+    values = bound(scope)
+    try:
+        name, given = next(operation)
+        while True:
+            found = yield name, {**values, **given}
+            name, given = operation.send(found)
+    except StopIteration as done:
+        result: T = done.value
+        return result

@@ -67,6 +67,23 @@ def named(space_id: str, name: str, type: EntityType | None) -> Operation[list[E
     return sorted(entities, key=lambda entity: (folded(entity.canonical_name) != key, entity.id))
 
 
+def also_called(id: str, names: Sequence[str], now: int) -> Operation[Entity]:
+    """Add names that an entity is also called by; those it has change nothing."""
+    entity = yield from _standing(id)
+    aliases = _distinct((*entity.aliases, *names), but=entity.canonical_name)
+    if aliases == entity.aliases:
+        return entity
+    space = yield "space_touch", {"id": entity.memory_space_id, "now": now, "added": 0, "counted": 0}
+    values = {"id": entity.id, "aliases": rows.to_json(aliases), "version": space[0][0], "now": now}
+    yield "entity_set_aliases", values
+    for name in aliases[len(entity.aliases) :]:
+        place = {"space_id": entity.memory_space_id, "entity_id": entity.id}
+        yield "entity_name_insert", {**place, "name": folded(name)}
+    data = rows.to_json({"space_id": entity.memory_space_id})
+    yield "event_insert", {"type": "entity.updated", "subject_id": entity.id, "data": data, "now": now}
+    return (yield from _get(entity.id))
+
+
 def resolved(space_id: str, ids: Sequence[str]) -> Operation[tuple[str, ...]]:
     """The entities that stand for these now, each once."""
     standing: dict[str, None] = {}

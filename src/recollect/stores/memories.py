@@ -7,9 +7,18 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from recollect.stores import atoms, entities, large, rows
+from recollect.stores import atoms, entities, large, reconciling, rows
 from recollect.stores.engine import FOREVER, Engine, Operation
-from recollect.stores.ports import AtomDraft, AtomFilter, EntityDraft, Search, SpaceChanges
+from recollect.stores.ports import (
+    AtomDraft,
+    AtomFilter,
+    EntityDraft,
+    JobEnd,
+    KnownAtom,
+    Reconciliation,
+    Search,
+    SpaceChanges,
+)
 from recollect.types.memory import Atom, AtomStatus, Entity, EntityType, MemorySpace
 from recollect.types.scope import Scope
 from recollect.types.times import to_micros
@@ -61,6 +70,29 @@ class SqlMemories:
         return await self._engine.write(
             scope, partial(atoms.supersede, scope, old_id, draft, to_micros(now), self._wide)
         )
+
+    async def known(
+        self, scope: Scope, space_id: str, *, slots: Sequence[str], conversation_id: str | None
+    ) -> list[KnownAtom]:
+        return await self._engine.read(scope, partial(reconciling.known, space_id, slots, conversation_id))
+
+    async def reconcile(
+        self,
+        scope: Scope,
+        space_id: str,
+        wanted: Reconciliation,
+        *,
+        expected_version: int,
+        end: JobEnd | None,
+        now: datetime,
+    ) -> list[Atom] | None:
+        changing = partial(
+            reconciling.reconcile, scope, space_id, wanted, expected_version, end, to_micros(now), self._wide
+        )
+        try:
+            return await self._engine.write(scope, changing)
+        except reconciling.SpaceMoved:
+            return None
 
     async def set_status(self, scope: Scope, id: str, status: AtomStatus, *, now: datetime) -> Atom:
         return await self._engine.write(scope, partial(atoms.set_status, id, status, to_micros(now)))

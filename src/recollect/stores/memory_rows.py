@@ -8,11 +8,13 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
+from recollect.stores.rows import to_json
 from recollect.types.memory import (
     Atom,
     AtomStatus,
     Category,
     CategoryKind,
+    Citation,
     Entity,
     EntityStatus,
     EntityType,
@@ -22,7 +24,7 @@ from recollect.types.scope import Scope
 from recollect.types.times import from_micros
 
 TEXT, CATEGORY, KIND, IMPORTANCE, STATUS, VALID_FROM, CREATED_AT = 5, 6, 7, 8, 10, 11, 13
-SUPERSEDES, SUPERSEDED_BY, SOURCE_CONVERSATION_ID, ENTITY_IDS, SEQ = 16, 17, 18, 20, 21
+SUPERSEDES, SUPERSEDED_BY, SOURCE_CONVERSATION_ID, ENTITY_IDS, SEQ, SLOT, VALUE = 16, 17, 18, 20, 22, 23, 24
 """Places in a row of `atoms`, for whoever needs a few of them of many rows."""
 
 
@@ -60,7 +62,26 @@ def atom(row: Sequence[Any]) -> Atom:
         source_conversation_id=row[18],
         source_message_ids=ids(row[19]),
         entity_ids=ids(row[20]),
+        other_sources=citations(row[21]),
     )
+
+
+def citations(text: str | None) -> tuple[Citation, ...]:
+    """A JSON list of conversations with their messages, which is mostly missing.
+
+    >>> citations('[["conv_1",["msg_2"]]]')
+    (Citation(conversation_id='conv_1', message_ids=('msg_2',)),)
+    """
+    return () if text is None else tuple(Citation(id, tuple(messages)) for id, messages in json.loads(text))
+
+
+def citations_text(sources: Sequence[Citation]) -> str | None:
+    """The same, to be stored.
+
+    >>> citations_text([Citation("conv_1", ("msg_2",))])
+    '[["conv_1",["msg_2"]]]'
+    """
+    return to_json([[each.conversation_id, each.message_ids] for each in sources]) if sources else None
 
 
 def entity(row: Sequence[Any]) -> Entity:

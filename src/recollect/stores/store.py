@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from recollect.stores.bindings import SqlBindings
 from recollect.stores.conversations import SqlConversations
 from recollect.stores.engine import Engine
 from recollect.stores.events import SqlEvents
+from recollect.stores.jobs import SqlJobs
 from recollect.stores.memories import SqlMemories
 
 
@@ -17,6 +19,8 @@ class SqlStore:
         self.conversations = SqlConversations(engine)
         self.memories = SqlMemories(engine)
         self.events = SqlEvents(engine, sequenced=sequenced)
+        self.bindings = SqlBindings(engine, self.events)
+        self.jobs = SqlJobs(engine, self.events)
 
     @property
     def owner(self) -> str:

@@ -108,12 +108,21 @@ class MemorySpace(Scoped):
 
 
 @dataclass(frozen=True, slots=True)
+class Citation:
+    """Where something was said: a conversation, and the messages in it."""
+
+    conversation_id: str
+    message_ids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Atom(Scoped):
     """One remembered thing, as it stood when it was read.
 
     `valid_from` and `valid_to` say when it was true (`valid_to` None: still), `created_at` and `superseded_at` when
-    that was known. `source_conversation_id` and `source_message_ids` cite where it comes from. `supersedes` and
-    `superseded_by` are the ids of the atoms before and after it, if it was replaced.
+    that was known. `source_conversation_id` and `source_message_ids` cite where it comes from, `other_sources` where
+    it was said again, and `citations` is all of these. `supersedes` and `superseded_by` are the ids of the atoms before
+    and after it, if it was replaced.
     """
 
     id: str
@@ -134,11 +143,19 @@ class Atom(Scoped):
     entity_ids: tuple[str, ...] = ()
     supersedes: str | None = None
     superseded_by: str | None = None
+    other_sources: tuple[Citation, ...] = ()
 
     @property
     def space_id(self) -> str:
         """The space it is in."""
         return self.memory_space_id
+
+    @property
+    def citations(self) -> tuple[Citation, ...]:
+        """Everywhere it was said, the first place first."""
+        if self.source_conversation_id is None:
+            return self.other_sources
+        return (Citation(self.source_conversation_id, self.source_message_ids), *self.other_sources)
 
 
 @dataclass(frozen=True, slots=True)

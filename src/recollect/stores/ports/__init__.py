@@ -10,19 +10,42 @@ as its cause is gone.
 
 from __future__ import annotations
 
+from recollect.stores.ports.bindings import Bindings
 from recollect.stores.ports.conversations import Appended, ConversationLog, TurnBusy, TurnClaim, TurnDraft, TurnStarted
 from recollect.stores.ports.events import EventLog
-from recollect.stores.ports.memories import AtomDraft, AtomFilter, EntityDraft, Memories, Search, SpaceChanges
+from recollect.stores.ports.jobs import Dispatched, JobEnd, JobLog
+from recollect.stores.ports.memories import (
+    AddedCitation,
+    AtomChange,
+    AtomDraft,
+    AtomFilter,
+    EntityDraft,
+    KnownAtom,
+    Memories,
+    Reconciliation,
+    Replacement,
+    Search,
+    SpaceChanges,
+)
 from recollect.stores.ports.store import Store
 
 __all__ = [
+    "AddedCitation",
     "Appended",
+    "AtomChange",
     "AtomDraft",
     "AtomFilter",
+    "Bindings",
     "ConversationLog",
+    "Dispatched",
     "EntityDraft",
     "EventLog",
+    "JobEnd",
+    "JobLog",
+    "KnownAtom",
     "Memories",
+    "Reconciliation",
+    "Replacement",
     "Search",
     "SpaceChanges",
     "Store",

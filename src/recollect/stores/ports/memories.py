@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
-from recollect.types.memory import Atom, AtomStatus, Category, Entity, EntityType, MemorySpace
+from recollect.stores.ports.jobs import JobEnd
+from recollect.types.memory import Atom, AtomStatus, Category, Citation, Entity, EntityType, MemorySpace
 from recollect.types.scope import Scope
 
 
@@ -16,7 +17,7 @@ class AtomDraft:
     """An atom about to be added.
 
     `origin` names what it was made from: a space holds one atom of each. `vector` is half-precision, little-endian, and
-    made by `embedder`.
+    made by `embedder`. `slot` names what it says something about ("user: home city"), `value` what it says.
     """
 
     id: str
@@ -32,6 +33,9 @@ class AtomDraft:
     origin: str | None = None
     embedder: str | None = None
     vector: bytes | None = None
+    other_sources: tuple[Citation, ...] = ()
+    slot: str | None = None
+    value: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,44 @@ class EntityDraft:
     description: str | None = None
     attributes: Mapping[str, Any] = field(default_factory=dict)
     aliases: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """An atom to take another's place."""
+
+    old_id: str
+    draft: AtomDraft
+
+
+@dataclass(frozen=True, slots=True)
+class AddedCitation:
+    """An atom was said again."""
+
+    atom_id: str
+    citation: Citation
+
+
+AtomChange = AtomDraft | Replacement | AddedCitation
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciliation:
+    """What is to change in a space, all at once: entities to make, names that known ones are also called by, and
+    atoms, in their order. A later change may name what an earlier one makes."""
+
+    entities: tuple[EntityDraft, ...] = ()
+    aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    changes: tuple[AtomChange, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class KnownAtom:
+    """An atom with what it says about what."""
+
+    atom: Atom
+    slot: str | None = None
+    value: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +158,10 @@ class Memories(Protocol):
       `AtomSupersededError` if it was superseded already.
     - `set_status` changes nothing if it is so already. What was deleted stays so: it raises `NotFoundError`. A deleted
       atom leaves its chain: those before it end where those after it begin, and what was the last is so again.
+    - `known` gives what a space has about some slots, and all that cites a conversation, whatever its status.
+      `reconcile` changes a space in one transaction, and with `end` ends the job that asked for it, too: all or
+      nothing. It gives None, and changes nothing, if the space's version is not the expected one, and raises
+      `JobLostError` if the job is no longer run by that attempt. A citation the atom already has changes nothing.
     - `merge` gives the alias's names and atoms to the canonical entity; both are followed to what they were merged
       into. Merging again changes nothing.
     - `version` counts a space's changes. `changes` gives what changed after one (all there is, after -1), and may give
@@ -148,6 +194,21 @@ class Memories(Protocol):
     async def atoms(self, scope: Scope, space_id: str, wanted: AtomFilter) -> list[Atom]: ...
 
     async def supersede(self, scope: Scope, old_id: str, draft: AtomDraft, *, now: datetime) -> Atom: ...
+
+    async def known(
+        self, scope: Scope, space_id: str, *, slots: Sequence[str], conversation_id: str | None
+    ) -> list[KnownAtom]: ...
+
+    async def reconcile(
+        self,
+        scope: Scope,
+        space_id: str,
+        wanted: Reconciliation,
+        *,
+        expected_version: int,
+        end: JobEnd | None,
+        now: datetime,
+    ) -> list[Atom] | None: ...
 
     async def set_status(self, scope: Scope, id: str, status: AtomStatus, *, now: datetime) -> Atom: ...
 

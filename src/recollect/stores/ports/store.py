@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from recollect.stores.ports.bindings import Bindings
 from recollect.stores.ports.conversations import ConversationLog
 from recollect.stores.ports.events import EventLog
+from recollect.stores.ports.jobs import JobLog
 from recollect.stores.ports.memories import Memories
 
 
@@ -27,6 +29,12 @@ class Store(Protocol):
 
     @property
     def memories(self) -> Memories: ...
+
+    @property
+    def bindings(self) -> Bindings: ...
+
+    @property
+    def jobs(self) -> JobLog: ...
 
     @property
     def events(self) -> EventLog: ...

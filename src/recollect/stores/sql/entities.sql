@@ -59,6 +59,11 @@ SET
     updated_at = :now
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id;
 
+-- name: entity_set_aliases!
+UPDATE entities
+SET aliases = :aliases, version = :version, updated_at = :now
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id;
+
 -- name: entity_merge_in!
 UPDATE entities
 SET

@@ -42,11 +42,11 @@ WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id 
 INSERT INTO atoms
     (tenant_id, app_id, user_id, space_id, seq, id, version, text, category, kind, importance, confidence, status,
     valid_from, valid_to, created_at, updated_at, supersedes, source_conversation_id, source_message_ids, entity_ids,
-    origin)
+    other_sources, origin, slot, slot_value)
 VALUES
     (:tenant_id, :app_id, :user_id, :space_id, :seq, :id, :version, :text, :category, :kind, :importance, :confidence,
     'ACTIVE', :valid_from, :valid_to, :now, :now, :supersedes, :source_conversation_id, :source_message_ids,
-    :entity_ids, :origin);
+    :entity_ids, :other_sources, :origin, :slot, :slot_value);
 
 -- name: atom_get^
 SELECT {atom_columns}
@@ -102,6 +102,25 @@ WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND spa
 UPDATE atoms
 SET entity_ids = :entity_ids, version = :version, updated_at = :now
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id AND seq = :seq;
+
+-- name: atom_set_sources!
+UPDATE atoms
+SET source_conversation_id = :source_conversation_id, source_message_ids = :source_message_ids,
+    other_sources = :other_sources, version = :version, updated_at = :now
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id AND seq = :seq;
+
+-- name: atoms_of_slot
+SELECT {atom_columns}, slot, slot_value
+FROM atoms
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id AND slot = :slot
+ORDER BY seq;
+
+-- name: atoms_of_conversation
+SELECT {atom_columns}, slot, slot_value
+FROM atoms
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
+    AND (source_conversation_id = :conversation_id OR other_sources LIKE :mention)
+ORDER BY seq;
 
 -- name: chain_before
 -- An atom and those before it in its chain, back to the first that ends by then: those before that one do so, too.

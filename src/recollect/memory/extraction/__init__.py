@@ -1,0 +1,1 @@
+"""Extraction: conversations become memories."""

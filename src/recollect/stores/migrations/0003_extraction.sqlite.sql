@@ -1,0 +1,82 @@
+-- other_sources: a JSON list of conversations with the messages in them, where an atom was said again.
+-- slot: what an atom says something about, slot_value: what it says.
+ALTER TABLE atoms ADD COLUMN other_sources TEXT;
+ALTER TABLE atoms ADD COLUMN slot TEXT;
+ALTER TABLE atoms ADD COLUMN slot_value TEXT;
+
+CREATE INDEX atoms_by_slot ON atoms (space_id, slot) WHERE slot IS NOT NULL;
+
+-- since: the position in the events from which on it holds.
+CREATE TABLE bindings (
+    id TEXT NOT NULL PRIMARY KEY,
+    tenant_id TEXT NOT NULL,
+    app_id TEXT NOT NULL,
+    created_by TEXT,
+    scopes TEXT NOT NULL,
+    space_ids TEXT NOT NULL,
+    space_names TEXT NOT NULL,
+    policy TEXT NOT NULL,
+    enabled INTEGER NOT NULL,
+    since INTEGER NOT NULL,
+    created_at INTEGER NOT NULL,
+    updated_at INTEGER NOT NULL
+) WITHOUT ROWID;
+
+CREATE INDEX bindings_of_app ON bindings (tenant_id, app_id, id);
+
+-- due_at and lease_until go by the machine's clock. Jobs of one space are run one after the other, in the order of ids.
+CREATE TABLE jobs (
+    tenant_id TEXT NOT NULL,
+    app_id TEXT NOT NULL,
+    user_id TEXT NOT NULL,
+    id TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    status TEXT NOT NULL CHECK (status IN ('queued', 'running', 'done', 'failed', 'cancelled')),
+    conversation_id TEXT NOT NULL,
+    binding_id TEXT NOT NULL,
+    space_id TEXT NOT NULL,
+    extraction_version TEXT NOT NULL,
+    from_seq INTEGER NOT NULL,
+    to_seq INTEGER NOT NULL,
+    attempts INTEGER NOT NULL DEFAULT 0,
+    due_at INTEGER NOT NULL,
+    owner TEXT,
+    lease_until INTEGER,
+    created_at INTEGER NOT NULL,
+    updated_at INTEGER NOT NULL,
+    finished_at INTEGER,
+    error TEXT,
+    raw_output TEXT,
+    result TEXT,
+    PRIMARY KEY (tenant_id, app_id, user_id, id)
+) WITHOUT ROWID;
+
+CREATE UNIQUE INDEX jobs_by_id ON jobs (id);
+CREATE UNIQUE INDEX jobs_by_window ON jobs (conversation_id, binding_id, space_id, extraction_version, from_seq);
+CREATE INDEX jobs_waiting ON jobs (due_at, id) WHERE status IN ('queued', 'running');
+CREATE INDEX jobs_unfinished ON jobs (space_id, id) WHERE status IN ('queued', 'running');
+
+CREATE TABLE usage (
+    tenant_id TEXT NOT NULL,
+    app_id TEXT NOT NULL,
+    user_id TEXT NOT NULL,
+    id TEXT NOT NULL,
+    purpose TEXT NOT NULL,
+    job_id TEXT,
+    conversation_id TEXT,
+    model TEXT,
+    provider TEXT,
+    input_tokens INTEGER NOT NULL,
+    output_tokens INTEGER NOT NULL,
+    cost_usd REAL,
+    created_at INTEGER NOT NULL,
+    PRIMARY KEY (tenant_id, app_id, user_id, id)
+) WITHOUT ROWID;
+
+CREATE INDEX usage_of_job ON usage (job_id) WHERE job_id IS NOT NULL;
+
+-- Numbers that all processes share: how far events were dispatched, when a schedule last ran.
+CREATE TABLE marks (
+    name TEXT NOT NULL PRIMARY KEY,
+    value INTEGER NOT NULL
+) WITHOUT ROWID;

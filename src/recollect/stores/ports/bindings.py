@@ -1,0 +1,31 @@
+"""Bindings: the port."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Protocol
+
+from recollect.types.bindings import Binding, ExtractionPolicy
+from recollect.types.scope import Scope
+
+
+class Bindings(Protocol):
+    """Bindings of a tenant and app, each change with its event in the same transaction.
+
+    - A user sees the bindings it made and those that match its conversations. It may change those it made, and those
+      whose maker is gone; others raise `NotFoundError`.
+    - `create` holds for what happens from then on: a conversation that was closed before is not extracted.
+    - `update` leaves what is None as it is. The scope never changes.
+    """
+
+    async def create(self, scope: Scope, binding: Binding) -> Binding: ...
+
+    async def get(self, scope: Scope, id: str) -> Binding | None: ...
+
+    async def listed(self, scope: Scope) -> list[Binding]: ...
+
+    async def update(
+        self, scope: Scope, id: str, *, policy: ExtractionPolicy | None, enabled: bool | None, now: datetime
+    ) -> Binding: ...
+
+    async def delete(self, scope: Scope, id: str, *, now: datetime) -> None: ...

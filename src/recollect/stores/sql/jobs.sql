@@ -1,0 +1,162 @@
+-- Jobs: what is still to be done, who does it, and what came of it.
+
+-- name: job_insert^
+INSERT INTO jobs
+    (tenant_id, app_id, user_id, id, kind, status, conversation_id, binding_id, space_id, extraction_version, from_seq,
+    to_seq, due_at, created_at, updated_at)
+VALUES
+    (:tenant_id, :app_id, :user_id, :id, :kind, 'queued', :conversation_id, :binding_id, :space_id, :version, :from_seq,
+    :to_seq, :due_at, :now, :now)
+ON CONFLICT (conversation_id, binding_id, space_id, extraction_version, from_seq) DO NOTHING
+RETURNING {job_columns};
+
+-- name: job_get^
+SELECT {job_columns}
+FROM jobs
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id;
+
+-- name: job_list
+SELECT {job_columns}
+FROM jobs
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id
+    AND (CAST(:status AS TEXT) IS NULL OR status = :status)
+    AND (CAST(:conversation_id AS TEXT) IS NULL OR conversation_id = :conversation_id)
+    AND (CAST(:before AS TEXT) IS NULL OR id < :before)
+ORDER BY id DESC
+LIMIT CAST(:limit AS BIGINT);
+
+-- name: jobs_of_target
+-- All of one conversation, binding, space and version, in the order of their windows.
+SELECT {job_columns}
+FROM jobs
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND conversation_id = :conversation_id
+    AND binding_id = :binding_id AND space_id = :space_id AND extraction_version = :version
+ORDER BY from_seq;
+
+-- name: job_end^
+-- An attempt whose lease was lost ends nothing.
+UPDATE jobs
+SET status = :status, due_at = :due_at, attempts = attempts - :uncounted, owner = NULL, lease_until = NULL,
+    updated_at = :now, finished_at = :finished_at, error = :error, raw_output = :raw_output, result = :result
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id AND status = 'running'
+    AND attempts = :attempt
+RETURNING {job_columns};
+
+-- name: job_requeue^
+UPDATE jobs
+SET status = 'queued', attempts = 0, due_at = :due_at, owner = NULL, lease_until = NULL, updated_at = :now,
+    finished_at = NULL, error = NULL, raw_output = NULL, result = NULL
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id
+    AND status NOT IN ('queued', 'running')
+RETURNING {job_columns};
+
+-- name: job_cancel^
+UPDATE jobs
+SET status = 'cancelled', owner = NULL, lease_until = NULL, updated_at = :now, finished_at = :now
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id
+    AND status IN ('queued', 'running')
+RETURNING {job_columns};
+
+-- name: message_lengths
+-- What windows are made of.
+SELECT seq, turn_id, role, LENGTH(content)
+FROM messages
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND conversation_id = :conversation_id
+    AND seq > :after
+ORDER BY seq;
+
+-- name: usage_insert!
+INSERT INTO usage
+    (tenant_id, app_id, user_id, id, purpose, job_id, conversation_id, model, provider, input_tokens, output_tokens,
+    cost_usd, created_at)
+VALUES
+    (:tenant_id, :app_id, :user_id, :id, :purpose, :job_id, :conversation_id, :model, :provider, :input_tokens,
+    :output_tokens, :cost_usd, :created_at);
+
+-- name: usage_list
+SELECT {usage_columns}
+FROM usage
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id
+    AND (CAST(:job_id AS TEXT) IS NULL OR job_id = :job_id) AND created_at >= :since AND created_at < :until
+ORDER BY id DESC
+LIMIT CAST(:limit AS BIGINT);
+
+-- name: usage_total
+SELECT tenant_id, app_id, user_id, {usage_sums}
+FROM usage
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND created_at >= :since AND created_at < :until
+GROUP BY tenant_id, app_id, user_id, purpose, model
+ORDER BY MAX(id) DESC;
+
+-- name: platform_job_get^
+SELECT {job_columns}
+FROM jobs
+WHERE id = :id;
+
+-- name: platform_job_list
+SELECT {job_columns}
+FROM jobs
+WHERE (CAST(:status AS TEXT) IS NULL OR status = :status)
+    AND (CAST(:conversation_id AS TEXT) IS NULL OR conversation_id = :conversation_id)
+    AND (CAST(:before AS TEXT) IS NULL OR id < :before)
+ORDER BY id DESC
+LIMIT CAST(:limit AS BIGINT);
+
+-- name: platform_job_claim^
+UPDATE jobs
+SET status = 'running', attempts = attempts + 1, owner = :owner, lease_until = :until, updated_at = :now
+WHERE id = :id
+RETURNING {job_columns};
+
+-- name: platform_job_extend^
+UPDATE jobs
+SET lease_until = :until
+WHERE id = :id AND status = 'running' AND attempts = :attempt
+RETURNING id;
+
+-- name: platform_job_owners
+SELECT DISTINCT owner
+FROM jobs
+WHERE status = 'running' AND owner IS NOT NULL;
+
+-- name: platform_job_release
+UPDATE jobs
+SET status = 'queued', owner = NULL, lease_until = NULL, updated_at = :now
+WHERE status = 'running' AND owner = :owner
+RETURNING {job_columns};
+
+-- name: platform_jobs_waiting^
+SELECT COUNT(CASE WHEN status = 'running' OR due_at <= :at THEN 1 END), MIN(CASE WHEN due_at > :at THEN due_at END)
+FROM jobs
+WHERE status IN ('queued', 'running');
+
+-- name: platform_usage_list
+SELECT {usage_columns}
+FROM usage
+WHERE (CAST(:job_id AS TEXT) IS NULL OR job_id = :job_id) AND created_at >= :since AND created_at < :until
+ORDER BY id DESC
+LIMIT CAST(:limit AS BIGINT);
+
+-- name: platform_usage_total
+SELECT tenant_id, app_id, user_id, {usage_sums}
+FROM usage
+WHERE created_at >= :since AND created_at < :until
+GROUP BY tenant_id, app_id, user_id, purpose, model
+ORDER BY MAX(id) DESC;
+
+-- name: platform_events_to_extract
+SELECT position, tenant_id, app_id, user_id, subject_id
+FROM events
+WHERE position > :after AND position <= :until
+    AND (type IN ('conversation.closed', 'conversation.continued')
+        OR (type = 'message.appended' AND CAST(:windowed AS BIGINT) = 1))
+ORDER BY position
+LIMIT CAST(:limit AS BIGINT);
+
+-- name: platform_mark_get^
+SELECT value FROM marks WHERE name = :name;
+
+-- name: platform_mark_set!
+INSERT INTO marks (name, value)
+VALUES (:name, :value)
+ON CONFLICT (name) DO UPDATE SET value = excluded.value;
