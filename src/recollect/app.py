@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
-from recollect.background import Jobs
+from recollect.admin import Admin, usage
 from recollect.chat import Model
 from recollect.conversations import Conversations, checks
 from recollect.conversations.claims import TurnClaims
@@ -17,17 +17,27 @@ from recollect.conversations.summary import Summaries
 from recollect.conversations.turns import Turns
 from recollect.embed import Embedder, resolve_embedder
 from recollect.errors import ConfigurationError
+from recollect.jobs import Jobs, Schedule, WorkerOptions, open_worker
 from recollect.memory.context import TokenCounter, WorkingContexts
+from recollect.memory.extraction.choice import ExtractorLike, check_extractor
+from recollect.memory.pattern_mining import PatternMining, check_mining
 from recollect.memory.templates import Templates
-from recollect.stores import EventFeed, Store, open_store
+from recollect.stores import EXTRACT, EventFeed, Store, open_store
 from recollect.sync import SyncRecollect
 from recollect.types.conversations import Conversation
+from recollect.types.jobs import Job, UsageRecord, UsageTotal
 from recollect.types.scope import Scope
 from recollect.types.times import utc_now
 
 if TYPE_CHECKING:
+    from recollect.memory.extraction.replay import ReplayProgress, ReplayReport
     from recollect.memory.memory import Memory
     from recollect.memory.opened import OpenedMemory
+
+
+SUMMARIES_SECONDS = 3_600.0
+LOOK_SECONDS = 300.0
+"""How often summaries that fell behind are refreshed, and how often at least stale conversations are looked for."""
 
 
 class Recollect:
@@ -36,7 +46,11 @@ class Recollect:
     `url` is a path (`recollect.db`), `sqlite:///path`, `:memory:`, `postgresql://…`, or a store of your own. `model` is
     used where none is named. Every `summary_every` turns a conversation's rolling summary is refreshed in the
     background (None: never; `worker=False`: not by this process). `embedder` compares meanings: the bundled one by
-    default, another by name or as an object, or None to go by words alone. `memory_bytes` bounds what is held of users'
+    default, another by name or as an object, or None to go by words alone. `extractor` makes memories of conversations
+    that bindings name: "llm", "verbatim" (word for word) or an object of your own; by default a model does if there is
+    one. `worker` runs jobs in this process, with `WorkerOptions` in its own way; False leaves them to others.
+    `close_stale_after` closes conversations in which nothing happened for so long, and `patterns` says how recurring
+    episodes are looked for (None: not at all). `memory_bytes` bounds what is held of users'
     memories to answer quickly; spaces of more than `memory_atoms` are searched by the server instead, if it is
     PostgreSQL. `count_tokens` measures working contexts, which are guessed otherwise. `clock` tells the time; tests can
     replace it.
@@ -60,8 +74,11 @@ class Recollect:
         *,
         model: str | Model | None = None,
         embedder: str | Embedder | None = "static",
-        worker: bool = True,
+        extractor: ExtractorLike = None,
+        worker: bool | WorkerOptions = True,
         summary_every: int | None = 20,
+        close_stale_after: timedelta | float | None = None,
+        patterns: PatternMining | Literal["daily"] | None = "daily",
         memory_bytes: int = 256 * 1024 * 1024,
         memory_atoms: int = 50_000,
         count_tokens: TokenCounter | None = None,
@@ -78,7 +95,19 @@ class Recollect:
         for name, value in (("memory_bytes", memory_bytes), ("memory_atoms", memory_atoms)):
             if isinstance(value, bool) or not isinstance(value, int) or value < 0:
                 raise ConfigurationError(f"{name} is a whole number, not {value!r}.")
-        self._runtime = Runtime(store, model, _checked(clock), summary_every, worker)
+        if not isinstance(worker, bool | WorkerOptions):
+            raise ConfigurationError(f"worker is True, False or WorkerOptions, not {worker!r:.80}.")
+        self._extractor = check_extractor(extractor)
+        self._patterns = check_mining(patterns)
+        self._stale_after = (
+            None if close_stale_after is None else checks.duration("close_stale_after", close_stale_after)
+        )
+        options = worker if isinstance(worker, WorkerOptions) else WorkerOptions()
+        here = open_worker(
+            store, {EXTRACT: self._extract}, schedules=self._schedules(), options=options, clock=self._now
+        )
+        jobs = Jobs(store, here if worker else None, clock=self._now)
+        self._runtime = Runtime(store, jobs, model, _checked(clock), summary_every, bool(worker))
         self._claims = TurnClaims(self._runtime)
         self._summaries = Summaries(self._runtime)
         self._turns = Turns(self._runtime, self._claims, self._summaries.consider)
@@ -93,6 +122,7 @@ class Recollect:
     async def open(self) -> Self:
         """Open the store, and migrate it if need be; `async with` does it for you."""
         await self._runtime.store.open()
+        self._runtime.jobs.start_worker()
         return self
 
     async def close(self) -> None:
@@ -155,6 +185,84 @@ class Recollect:
         """Close every user's open conversations in which nothing happened for that long: for schedulers."""
         return await close_stale(self._runtime, None, older_than)
 
+    async def replay(
+        self,
+        namespace: str | None = None,
+        extraction_version: str | None = None,
+        *,
+        tenant_id: str | None = None,
+        app_id: str | None = None,
+        on_progress: Callable[[ReplayProgress], Any] | None = None,
+    ) -> ReplayReport:
+        """Extract everyone's conversations of a namespace again, the oldest first, and wait until that is done.
+
+        Without a tenant or an app, those of all. `on_progress` is called as jobs end; cancelling it cancels the jobs
+        that were not begun.
+        """
+        from recollect.memory.extraction.replay import Replay
+
+        replay = Replay(self._runtime, self._memory.extractions, extraction_version, on_progress)
+        return await replay.run(None, namespace, tenant_id, app_id)
+
+    async def mine_patterns(self) -> int:
+        """Look for what recurs in everyone's episodes now; gives how many patterns were added or changed.
+
+        It happens by itself, as `patterns` says.
+        """
+        return await self._memory.miner(self._patterns or PatternMining()).mine_all()
+
+    async def usage(
+        self,
+        since: datetime | str | None = None,
+        until: datetime | str | None = None,
+        *,
+        job_id: str | None = None,
+        limit: int = 1_000,
+    ) -> list[UsageRecord]:
+        """What model calls for memory cost, of all users, call by call and the newest first."""
+        return await usage.calls(self._runtime, None, since, until, job_id, limit)
+
+    async def usage_totals(
+        self, since: datetime | str | None = None, until: datetime | str | None = None
+    ) -> list[UsageTotal]:
+        """What model calls for memory cost, added up by user, purpose and model."""
+        return await usage.totals(self._runtime, None, since, until)
+
+    def _schedules(self) -> list[Schedule]:
+        """What this process does now and then, unless another was faster."""
+        found = []
+        if self._stale_after is not None:
+            every = min(max(self._stale_after.total_seconds() / 4, 1.0), LOOK_SECONDS)
+            found.append(Schedule("close stale", every, self._close_stale))
+        found.append(Schedule("refresh summaries", SUMMARIES_SECONDS, self._refresh_summaries))
+        if self._patterns is not None:
+            found.append(Schedule("mine patterns", self._patterns.every.total_seconds(), self._mine_patterns))
+        return found
+
+    async def _extract(self, job: Job) -> None:
+        await self._memory.extractions.run(job)
+
+    async def _close_stale(self) -> None:
+        assert self._stale_after is not None
+        await self.close_stale(self._stale_after)
+
+    async def _refresh_summaries(self) -> None:
+        await self._summaries.refresh_due()
+
+    async def _mine_patterns(self) -> None:
+        assert self._patterns is not None
+        # Twice the period: what changed while the last run was under way is not missed.
+        since = self._now() - 2 * self._patterns.every
+        await self._memory.miner(self._patterns).mine_all(since)
+
+    def _now(self) -> datetime:
+        return self._runtime.clock()
+
+    def _forget(self, subject: str) -> None:
+        """Drop what is held of a user who was erased."""
+        if self._opened_memory is not None:
+            self._opened_memory.views.forget_erased(subject)
+
     def _working_context(self, user: User) -> WorkingContexts:
         clock = self._runtime.clock
         return WorkingContexts(user.conversations, user.memory, self.templates, self._count_tokens, clock=clock)
@@ -166,7 +274,7 @@ class Recollect:
             from recollect.memory.opened import OpenedMemory
 
             embedder = resolve_embedder(self._embedder)
-            self._opened_memory = OpenedMemory(self._runtime, embedder, *self._memory_limits)
+            self._opened_memory = OpenedMemory(self._runtime, embedder, self._extractor, *self._memory_limits)
         return self._opened_memory
 
     @property
@@ -203,7 +311,7 @@ def _checked(clock: Callable[[], datetime]) -> Callable[[], datetime]:
 
 class User:
     """One user's handle: `scope` says whose, `conversations` holds what was said, `memory` what is remembered,
-    and `working_context` puts both into a prompt."""
+    `working_context` puts both into a prompt, and `admin` hands it all out, erases it, or says what it cost."""
 
     __slots__ = ("_recollect", "conversations", "scope")
 
@@ -221,3 +329,8 @@ class User:
     def working_context(self) -> WorkingContexts:
         """What a model should know before it answers."""
         return self._recollect._working_context(self)
+
+    @property
+    def admin(self) -> Admin:
+        """All that is kept of the user: to be exported, erased, or counted."""
+        return Admin(self._recollect._runtime, self.scope, self._recollect._forget)

@@ -12,10 +12,10 @@ log = logging.getLogger("recollect")
 GRACE_SECONDS = 5.0
 
 
-class Jobs:
+class Background:
     """The work this process does in the background, such as refreshing summaries.
 
-    A job that fails is logged; what it was to do is done by a later one.
+    What fails is logged; what it was to do is done by a later one.
     """
 
     def __init__(self) -> None:
@@ -28,10 +28,20 @@ class Jobs:
         task.add_done_callback(self._done)
         return task
 
+    @property
+    def names(self) -> list[str]:
+        """What is going on."""
+        return sorted(task.get_name() for task in self._tasks)
+
+    async def wait(self, seconds: float | None = None) -> None:
+        """Wait until what is going on now has ended, or the time is up."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=seconds)
+
     async def drain(self) -> None:
         """Wait until nothing is left to do: for tests and scripts."""
         while self._tasks:
-            await asyncio.wait(self._tasks)
+            await self.wait()
 
     async def close(self) -> None:
         """Give what runs a moment to finish, then cancel it."""
@@ -45,3 +55,6 @@ class Jobs:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             log.error("background work failed: %s", task.get_name(), exc_info=task.exception())
+
+
+Jobs = Background

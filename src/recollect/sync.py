@@ -16,8 +16,9 @@ from recollect.errors import ConfigurationError, StoreClosedError
 
 _HANDLES = (
     "recollect.app",
-    "recollect.background",
+    "recollect.admin.admin",
     "recollect.conversations.log",
+    "recollect.jobs.handle",
     "recollect.memory.context",
     "recollect.memory.memory",
     "recollect.stores.feed",

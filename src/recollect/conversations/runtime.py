@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 
-from recollect.background import Jobs
 from recollect.chat import Model
+from recollect.jobs import Jobs
 from recollect.stores import Store
 from recollect.types.times import utc_now
 
@@ -17,8 +17,8 @@ class Runtime:
     """The store, the clock, the model, and what runs in the background."""
 
     store: Store
+    jobs: Jobs
     model: str | Model | None = None
     clock: Callable[[], datetime] = utc_now
     summary_every: int | None = 20
     worker: bool = True
-    jobs: Jobs = field(default_factory=Jobs)

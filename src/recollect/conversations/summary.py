@@ -12,6 +12,7 @@ from recollect.errors import ChatError, NotFoundError
 from recollect.stores import Appended
 from recollect.types.blocks import ToolResultBlock, ToolUseBlock, blocks_text
 from recollect.types.conversations import Conversation, RollingSummary, StoredMessage
+from recollect.types.jobs import UsageRecord
 from recollect.types.jsontext import storable
 from recollect.types.scope import Scope
 
@@ -23,6 +24,7 @@ WINDOW = 200
 WINDOW_LENGTH = 60_000
 """And how many characters of them: some models take no more."""
 
+BATCH = 100
 TOOL_RESULT_LENGTH = 500
 TEXT_LENGTH = 8_000
 
@@ -50,6 +52,22 @@ class Summaries:
         if (scope, id) not in self._refreshing:
             self._refreshing.add((scope, id))
             self._runtime.jobs.start(self._refresh_quietly(scope, id), f"summarise {id}")
+
+    async def refresh_due(self) -> None:
+        """Refresh what fell behind, of any user: by a process that ended, or one whose model failed."""
+        every, after = self._runtime.summary_every, ""
+        while every is not None:
+            found = await self._runtime.store.conversations.everyones(
+                tenant_id=None, app_id=None, user_id=None, namespace=None, after=after, limit=BATCH, unsummarized=every
+            )
+            for scope, id in found:
+                try:
+                    await self._refresh_quietly(scope, id)
+                except ChatError:
+                    log.warning("conversation %s could not be summarised; it is tried again", id, exc_info=True)
+            if not found:
+                return
+            after = found[-1][1]
 
     async def refresh(self, scope: Scope, id: str, model: str | Model | None = None) -> RollingSummary:
         """Bring the summary forward to what is the newest message now."""
@@ -109,6 +127,9 @@ class Summaries:
         summary = _inside(conversation.rolling_summary or "(none yet)")
         question = f"<summary>\n{summary}\n</summary>\n<messages>\n{_inside(transcript)}\n</messages>"
         result = await run_loop(ChatOptions(model=model, system=SYSTEM), question)
+        now, id = self._runtime.clock(), conversation.id
+        used = UsageRecord.of(result.usage, conversation.scope, "summary", now, conversation_id=id)
+        await self._runtime.store.jobs.add_usage([used])
         if not result.text.strip():
             raise ChatError(f"The model gave no summary of conversation {conversation.id!r}; the old one is kept.")
         return storable(result.text.strip())

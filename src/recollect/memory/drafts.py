@@ -14,7 +14,15 @@ from recollect.types.ids import new_id
 from recollect.types.memory import Category, CategoryKind
 
 FACT = Category("fact", CategoryKind.FACT)
-KNOWN = frozenset(AtomDraft.__dataclass_fields__) - {"id", "origin", "embedder", "vector"}
+KNOWN = frozenset(AtomDraft.__dataclass_fields__) - {
+    "id",
+    "origin",
+    "embedder",
+    "vector",
+    "other_sources",
+    "slot",
+    "value",
+}
 
 
 def atom_draft(given: Mapping[str, Any], now: datetime, *, platform: bool = False) -> AtomDraft:

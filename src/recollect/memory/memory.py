@@ -11,9 +11,11 @@ from recollect.conversations import checks as common
 from recollect.conversations.runtime import Runtime
 from recollect.errors import InvalidArgumentError, NotFoundError
 from recollect.memory import checks, searching
-from recollect.memory.asking import Asking, Moment
+from recollect.memory.asking import Moment
 from recollect.memory.drafts import atom_draft
 from recollect.memory.embedding import Embedding
+from recollect.memory.extracting import Extracting
+from recollect.memory.extraction.service import Extractions
 from recollect.memory.recalling import Recall
 from recollect.memory.verbatim import verbatim_drafts
 from recollect.stores import AtomDraft, AtomFilter, EntityDraft, Memories
@@ -37,14 +39,16 @@ EVER = datetime(1, 1, 1, tzinfo=UTC)
 CategoryLike = Category | Mapping[str, Any] | tuple[str, str]
 
 
-class Memory(Asking):
+class Memory(Extracting):
     """One user's memory: spaces that hold atoms and entities, never seen by anyone else.
 
     `get_…` gives None for an unknown id, everything else raises `NotFoundError`; an id of another user is unknown.
     """
 
-    def __init__(self, runtime: Runtime, scope: Scope, embedding: Embedding, recall: Recall) -> None:
-        super().__init__(runtime, scope, recall)
+    def __init__(
+        self, runtime: Runtime, scope: Scope, embedding: Embedding, recall: Recall, extractions: Extractions
+    ) -> None:
+        super().__init__(runtime, scope, recall, extractions)
         self._embedding = embedding
 
     # Spaces

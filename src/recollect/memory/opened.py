@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING
 from recollect.conversations.runtime import Runtime
 from recollect.embed import Embedder
 from recollect.memory.embedding import Embedding
+from recollect.memory.extraction.choice import ExtractorLike
+from recollect.memory.extraction.service import Extractions
 from recollect.memory.memory import Memory
+from recollect.memory.mining import Miner
+from recollect.memory.pattern_mining import PatternMining
 from recollect.memory.recalling import Recall
 from recollect.memory.views import SpaceViews
 from recollect.types.scope import Scope
@@ -19,7 +23,9 @@ if TYPE_CHECKING:
 class OpenedMemory:
     """The embedder, and the spaces held in this process."""
 
-    def __init__(self, runtime: Runtime, embedder: Embedder | None, limit: int, most: int) -> None:
+    def __init__(
+        self, runtime: Runtime, embedder: Embedder | None, extractor: ExtractorLike, limit: int, most: int
+    ) -> None:
         self._runtime = runtime
         self.embedding = Embedding(runtime, embedder)
         self._words = _words(embedder)
@@ -27,10 +33,15 @@ class OpenedMemory:
         memories, ordered = runtime.store.memories, self.embedding.is_quick
         self.views = SpaceViews(memories, self.embedding.name, self._words, limit, most, ordered=ordered)
         self._recall = Recall(self.views, self.embedding)
+        self.extractions = Extractions(runtime, self.embedding, self._recall, extractor)
 
     def of(self, scope: Scope) -> Memory:
         """A user's memory."""
-        return Memory(self._runtime, scope, self.embedding, self._recall)
+        return Memory(self._runtime, scope, self.embedding, self._recall, self.extractions)
+
+    def miner(self, mining: PatternMining) -> Miner:
+        """What looks for patterns."""
+        return Miner(self._runtime, self.embedding, mining)
 
     async def warm_up(self) -> None:
         """Load the embedder and the tables of words."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from recollect.memory.checks import TEXT_LENGTH
+from recollect.memory.speakers import SPEAKERS, speakers
 from recollect.stores import AtomDraft
 from recollect.types.conversations import Conversation, StoredMessage
 from recollect.types.ids import new_id
@@ -14,7 +15,6 @@ from recollect.types.memory import Category, CategoryKind
 TURN = Category("turn", CategoryKind.EPISODE)
 """The category of what was said."""
 
-SPEAKERS = {"user": "User", "assistant": "Assistant"}
 CUT = " […]"
 
 
@@ -23,13 +23,13 @@ def verbatim_drafts(conversation: Conversation, messages: Sequence[StoredMessage
 
     The conversation's metadata may name the speakers: `{"speakers": {"user": "Ann", "assistant": "Bob"}}`.
     """
-    speakers = _speakers(conversation)
+    named = speakers(conversation)
     drafts = []
     for message in messages:
         said = storable(message.text).strip()
         if message.role not in SPEAKERS or message.visibility != "user" or not said:
             continue
-        text = f"{speakers[message.role]}: {said}"
+        text = f"{named[message.role]}: {said}"
         drafts.append(
             AtomDraft(
                 id=new_id("atom"),
@@ -42,11 +42,3 @@ def verbatim_drafts(conversation: Conversation, messages: Sequence[StoredMessage
             )
         )
     return drafts
-
-
-def _speakers(conversation: Conversation) -> dict[str, str]:
-    """Who speaks in each role. The metadata is the user's own: what is no name in it is passed over."""
-    given = conversation.metadata.get("speakers")
-    named = given if isinstance(given, Mapping) else {}
-    one_line = {role: " ".join(storable(name).split()) for role, name in named.items() if isinstance(name, str)}
-    return SPEAKERS | {role: name for role, name in one_line.items() if name}

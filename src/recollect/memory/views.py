@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -12,6 +13,7 @@ from weakref import WeakKeyDictionary
 
 from recollect.errors import NotFoundError
 from recollect.stores import Memories, Search, SpaceChanges, memory_rows
+from recollect.stores.ports.admin import erased_subject
 from recollect.types.scope import Scope
 
 if TYPE_CHECKING:
@@ -48,6 +50,17 @@ class _Home:
     def __init__(self) -> None:
         self.held: OrderedDict[tuple[Scope, str], _Held] = OrderedDict()
         self.nbytes = 0
+
+    def forget(self, scope: Scope, space_id: str) -> None:
+        held = self.held.pop((scope, space_id), None)
+        if held is not None:
+            self.nbytes -= held.nbytes
+
+    def forget_erased(self, subject: str) -> None:
+        scopes = {scope for scope, _ in self.held}
+        erased = {scope for scope in scopes if erased_subject(scope) == subject}
+        for scope, space_id in [key for key in self.held if key[0] in erased]:
+            self.forget(scope, space_id)
 
 
 class SpaceViews:
@@ -120,10 +133,17 @@ class SpaceViews:
 
     def forget(self, scope: Scope, space_id: str) -> None:
         """Hold it no longer."""
-        home = self._home()
-        held = home.held.pop((scope, space_id), None)
-        if held is not None:
-            home.nbytes -= held.nbytes
+        self._home().forget(scope, space_id)
+
+    def forget_erased(self, subject: str) -> None:
+        """Hold nothing more of a user who was erased, in any loop; `subject` is what the event tells."""
+        here = asyncio.get_running_loop()
+        for loop, home in list(self._homes.items()):
+            if loop is here:
+                home.forget_erased(subject)
+                continue
+            with contextlib.suppress(RuntimeError):  # that loop is closed, and nobody uses what it held
+                loop.call_soon_threadsafe(home.forget_erased, subject)
 
     def clear(self) -> None:
         """Hold nothing."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from recollect.stores.feed import EventFeed
 from recollect.stores.opening import open_store
+from recollect.stores.planning import EXTRACT
 from recollect.stores.ports import (
     AddedCitation,
     Appended,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from recollect.stores.sqlite import SqliteStore as SqliteStore
 
 __all__ = [
+    "EXTRACT",
     "AddedCitation",
     "Appended",
     "AtomChange",

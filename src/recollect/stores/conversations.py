@@ -147,8 +147,35 @@ class SqlConversations:
         }
         return await self._engine.write(scope, partial(_summarize, id, values, to_micros(now)))
 
+    async def everyones(
+        self,
+        *,
+        tenant_id: str | None,
+        app_id: str | None,
+        user_id: str | None,
+        namespace: str | None,
+        after: str,
+        limit: int,
+        unsummarized: int | None = None,
+    ) -> list[tuple[Scope, str]]:
+        values = {
+            "tenant": tenant_id,
+            "app": app_id,
+            "user": user_id,
+            "namespace": namespace,
+            "after": after,
+            "limit": limit,
+            "unsummarized": unsummarized,
+        }
+        return await self._engine.read(None, partial(_everyones, values))
+
 
 Encoded = list[list[dict[str, Any]]]
+
+
+def _everyones(values: dict[str, Any]) -> Operation[list[tuple[Scope, str]]]:
+    found = yield "platform_conversations", values
+    return [(Scope(row[0], row[1], row[2]), row[3]) for row in found]
 
 
 def _create(values: dict[str, Any]) -> Operation[None]:

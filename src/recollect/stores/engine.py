@@ -31,10 +31,16 @@ class Engine(Protocol):
     it to anyone else. `changes` yields once at the start, and whenever any process may have committed events.
     `search` says whether the database finds texts itself: not at all, by their words, or by vectors as well.
     `show_alive` comes before anything is claimed for `owner`: from then on, `is_alive` in other processes sees it.
+    `leaves_traces` says that bytes of deleted rows stay in files until `wipe`; whoever deletes what must not stay sets
+    the mark `erasing.WIPE` in the same transaction, and `wipe` does nothing without it. It raises `StoreBusyError` or
+    `StoreFullError` if traces are left, and can be called again.
     """
 
     owner: str
     search: Literal["none", "words", "meaning"]
+
+    @property
+    def leaves_traces(self) -> bool: ...
 
     async def open(self) -> None: ...
 
@@ -49,6 +55,8 @@ class Engine(Protocol):
     async def show_alive(self) -> None: ...
 
     async def is_alive(self, owner: str) -> bool | None: ...
+
+    async def wipe(self) -> None: ...
 
 
 def bound(scope: Scope | None) -> dict[str, Any]:

@@ -135,7 +135,8 @@ def finish(end: JobEnd, now: int) -> Operation[Job]:
     """End a job that is done, in its own scope; raises `JobLostError` if another attempt has it."""
     ended = {"status": JobStatus.DONE.value, "result": rows.to_json(dict(end.result)), "finished_at": now}
     job = yield from _end(end, ended, now)
-    data = {"conversation_id": job.conversation_id, "space_id": job.memory_space_id, **job.result}
+    counts = {name: value for name, value in job.result.items() if isinstance(value, int)}
+    data = {"conversation_id": job.conversation_id, "space_id": job.memory_space_id, **counts}
     yield event("extraction.completed", job.id, data, now)
     return job
 
@@ -241,7 +242,8 @@ def _waiting(at: int) -> Operation[tuple[int, float | None]]:
 
 def _add_usage(records: Sequence[UsageRecord]) -> Operation[None]:
     for record in records:
-        yield "usage_insert", job_rows.usage_values(record)
+        if (yield "conversation_get", {"id": record.conversation_id}):  # or it was erased meanwhile
+            yield "usage_insert", job_rows.usage_values(record)
 
 
 def _usage(name: str, values: dict[str, Any]) -> Operation[list[UsageRecord]]:

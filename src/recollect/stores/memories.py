@@ -142,10 +142,13 @@ class SqlMemories:
     async def forget_vectors(self, scope: Scope, space_id: str, *, but: str) -> None:
         await self._engine.write(scope, partial(atoms.forget_vectors, space_id, but))
 
-    async def all_spaces(self, *, after: str, limit: int) -> list[tuple[Scope, str]]:
-        return await self._engine.read(None, partial(_all_spaces, after, limit))
+    async def all_spaces(
+        self, *, after: str, limit: int, changed_since: datetime | None = None
+    ) -> list[tuple[Scope, str]]:
+        since = -FOREVER if changed_since is None else to_micros(changed_since)
+        return await self._engine.read(None, partial(_all_spaces, {"after": after, "limit": limit, "since": since}))
 
 
-def _all_spaces(after: str, limit: int) -> Operation[list[tuple[Scope, str]]]:
-    found = yield "platform_spaces", {"after": after, "limit": limit}
+def _all_spaces(values: dict[str, Any]) -> Operation[list[tuple[Scope, str]]]:
+    found = yield "platform_spaces", values
     return [(Scope(row[0], row[1], row[2]), row[3]) for row in found]

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from recollect.stores.rows import to_json
+from recollect.types.caches import forgets
 from recollect.types.memory import (
     Atom,
     AtomStatus,
@@ -137,6 +138,10 @@ def _category(name: str, kind: str) -> Category:
 @functools.lru_cache(maxsize=1_024)
 def _scope(tenant_id: str, app_id: str, user_id: str) -> Scope:
     return Scope(tenant_id, app_id, user_id)
+
+
+forgets(_category.cache_clear)
+forgets(_scope.cache_clear)
 
 
 def _moment(micros: int | None) -> Any:

@@ -8,6 +8,7 @@ from recollect.stores.engine import Engine
 from recollect.stores.events import SqlEvents
 from recollect.stores.jobs import SqlJobs
 from recollect.stores.memories import SqlMemories
+from recollect.stores.user_data import SqlUserData
 
 
 class SqlStore:
@@ -21,6 +22,7 @@ class SqlStore:
         self.events = SqlEvents(engine, sequenced=sequenced)
         self.bindings = SqlBindings(engine, self.events)
         self.jobs = SqlJobs(engine, self.events)
+        self.user_data = SqlUserData(engine, self.events)
 
     @property
     def owner(self) -> str:

@@ -8,6 +8,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, overload
 
+from recollect.types.ids import new_id
+from recollect.types.replies import ChatUsage
 from recollect.types.scope import Scope, Scoped
 
 
@@ -59,25 +61,26 @@ class Job(Scoped):
 class ExtractionRun(Sequence[Job]):
     """What `run_extraction_for_conversation` set going: a job for each binding, space and window.
 
-    `id` and `status` are those of the first job that is not done, or of the last one.
+    There is none if nothing was said yet. `id` and `status` are those of `job`, the first that is not done or else the
+    last one.
     """
 
     jobs: tuple[Job, ...]
 
     @property
-    def job(self) -> Job:
+    def job(self) -> Job | None:
         """The first job that is not done, or the last one."""
-        return next((job for job in self.jobs if job.status is not JobStatus.DONE), self.jobs[-1])
+        return next((job for job in self.jobs if job.status is not JobStatus.DONE), self.jobs[-1] if self.jobs else None)
 
     @property
-    def id(self) -> str:
+    def id(self) -> str | None:
         """The id of `job`."""
-        return self.job.id
+        return None if self.job is None else self.job.id
 
     @property
     def status(self) -> JobStatus:
         """The status of `job`."""
-        return self.job.status
+        return JobStatus.DONE if self.job is None else self.job.status
 
     @overload
     def __getitem__(self, place: int) -> Job: ...
@@ -111,6 +114,32 @@ class UsageRecord(Scoped):
     input_tokens: int = 0
     output_tokens: int = 0
     cost_usd: float | None = None
+
+    @classmethod
+    def of(
+        cls,
+        usage: ChatUsage,
+        scope: Scope,
+        purpose: str,
+        now: datetime,
+        *,
+        conversation_id: str | None = None,
+        job_id: str | None = None,
+    ) -> UsageRecord:
+        """The record of a call."""
+        return cls(
+            id=new_id("use"),
+            scope=scope,
+            purpose=purpose,
+            created_at=now,
+            job_id=job_id,
+            conversation_id=conversation_id,
+            model=usage.model,
+            provider=usage.provider,
+            input_tokens=usage.input_tokens or 0,
+            output_tokens=usage.output_tokens or 0,
+            cost_usd=usage.cost_usd,
+        )
 
 
 @dataclass(frozen=True, slots=True)

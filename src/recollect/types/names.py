@@ -6,6 +6,8 @@ import functools
 import re
 import unicodedata
 
+from recollect.types.caches import forgets
+
 LONGEST = 100
 _ACCENTS = re.compile("([a-z\u00df-\u024f\u0370-\u03ff])[\u0300-\u036f]+")
 """Marks that a reader may leave out: those of Latin and Greek letters. Elsewhere they make another letter."""
@@ -28,3 +30,4 @@ def _folded(name: str) -> str:
 
 
 _kept = functools.lru_cache(maxsize=16_384)(_folded)
+forgets(_kept.cache_clear)

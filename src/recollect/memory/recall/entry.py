@@ -6,6 +6,8 @@ import functools
 import re
 from typing import NamedTuple
 
+from recollect.types.caches import forgets
+
 _NAME = re.compile(r"\s*([^\W\d_][\w.'\u2019-]*(?: [^\W_][\w.'\u2019-]*){0,3})")
 _LONGEST = 80
 _ROLES = frozenset(("user", "assistant", "agent", "speaker", "person", "participant"))
@@ -68,6 +70,9 @@ def _speaker(beginning: str) -> str | None:
         return None
     # "Maria da Silva" and "Speaker 2", but not "My plan" or "Chapter 2".
     return name if all(other[0].isdigit() if role else _may_be_name(other) for other in others) else None
+
+
+forgets(_speaker.cache_clear)
 
 
 def _may_be_name(word: str) -> bool:

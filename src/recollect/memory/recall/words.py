@@ -15,6 +15,7 @@ from typing import NamedTuple
 import Stemmer
 
 from recollect.memory.recall import english
+from recollect.types.caches import forgets
 
 TIME = 1
 NUMBER = 2
@@ -55,6 +56,7 @@ class _Known(dict[str, tuple[Word, ...]]):
 
 
 _KNOWN = _Known()
+forgets(_KNOWN.clear)
 _STEMMER = Stemmer.Stemmer("english")
 _STEMMING = threading.Lock()
 

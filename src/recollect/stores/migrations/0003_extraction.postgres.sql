@@ -48,7 +48,9 @@ CREATE TABLE jobs (
     error TEXT,
     raw_output TEXT,
     result TEXT,
-    PRIMARY KEY (tenant_id, app_id, user_id, id)
+    PRIMARY KEY (tenant_id, app_id, user_id, id),
+    FOREIGN KEY (tenant_id, app_id, user_id, conversation_id) REFERENCES conversations (tenant_id, app_id, user_id, id),
+    FOREIGN KEY (tenant_id, app_id, user_id, space_id) REFERENCES spaces (tenant_id, app_id, user_id, id)
 );
 
 CREATE UNIQUE INDEX jobs_by_id ON jobs (id);
@@ -70,7 +72,8 @@ CREATE TABLE usage (
     output_tokens BIGINT NOT NULL,
     cost_usd DOUBLE PRECISION,
     created_at BIGINT NOT NULL,
-    PRIMARY KEY (tenant_id, app_id, user_id, id)
+    PRIMARY KEY (tenant_id, app_id, user_id, id),
+    FOREIGN KEY (tenant_id, app_id, user_id, conversation_id) REFERENCES conversations (tenant_id, app_id, user_id, id)
 );
 
 CREATE INDEX usage_of_job ON usage (job_id) WHERE job_id IS NOT NULL;

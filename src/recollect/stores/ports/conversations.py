@@ -84,6 +84,8 @@ class ConversationLog(Protocol):
     - `begin_turn` claims the conversation, appends the user's message and reads the tail, all in one transaction; or
       gives `TurnBusy` and changes nothing. A claim past its time, or of the owner to `evict`, is taken over. `end_turn`
       gives it up and `extend_turn` prolongs it, if it is still held.
+    - `everyones` gives conversations across users in the order of ids, after one; with `unsummarized`, those that are so
+      many turns past their summary.
     - `save_summary` replaces the rolling summary if it still reaches to `expected_seq`, and gives None if it does not.
     """
 
@@ -135,3 +137,15 @@ class ConversationLog(Protocol):
     async def save_summary(
         self, scope: Scope, id: str, summary: str, *, until_seq: int, turns: int, expected_seq: int, now: datetime
     ) -> Conversation | None: ...
+
+    async def everyones(
+        self,
+        *,
+        tenant_id: str | None,
+        app_id: str | None,
+        user_id: str | None,
+        namespace: str | None,
+        after: str,
+        limit: int,
+        unsummarized: int | None = None,
+    ) -> list[tuple[Scope, str]]: ...

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from recollect.stores.ports.admin import UserData
 from recollect.stores.ports.bindings import Bindings
 from recollect.stores.ports.conversations import ConversationLog
 from recollect.stores.ports.events import EventLog
@@ -38,6 +39,9 @@ class Store(Protocol):
 
     @property
     def events(self) -> EventLog: ...
+
+    @property
+    def user_data(self) -> UserData: ...
 
     async def open(self) -> None: ...
 

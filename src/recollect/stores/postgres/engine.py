@@ -49,6 +49,8 @@ class PostgresOptions:
 class PostgresEngine:
     """Runs operations on PostgreSQL."""
 
+    leaves_traces = False
+
     def __init__(self, options: PostgresOptions) -> None:
         self._options = options
         self.owner = ""
@@ -177,6 +179,9 @@ class PostgresEngine:
             first = now  # nobody looked for a while: it may have been back meanwhile
         self._missed[owner] = (first, now)
         return False if now - first > MISSED_SECONDS else None
+
+    async def wipe(self) -> None:
+        """The server's own vacuum does."""
 
     async def _attempts(self, scope: Scope | None, make: Make[T], *, writes: bool) -> tuple[T, bool]:
         """Run an operation, again on another connection when the first broke before anything could be kept.

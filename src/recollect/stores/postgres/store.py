@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from recollect.errors import MissingExtraError
@@ -9,8 +10,20 @@ from recollect.stores.store import SqlStore
 
 try:
     from recollect.stores.postgres.engine import PostgresEngine, PostgresOptions
+    from recollect.stores.postgres.migrate import ROLE
 except ModuleNotFoundError as error:
     raise MissingExtraError("asyncpg", "postgres", "The PostgreSQL store") from error
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSettings:
+    """What a queue needs to live beside our tables: where they are, and the role to read and write them by."""
+
+    dsn: str = field(repr=False)
+    place: str
+    schema: str
+    role: str
+    prepares: bool
 
 
 class PostgresStore(SqlStore):
@@ -30,7 +43,13 @@ class PostgresStore(SqlStore):
     ) -> None:
         url = _without_password(dsn)
         options = PostgresOptions(dsn, url, schema, pool_size, statement_cache_size=statement_cache_size)
+        self._options = options
         super().__init__(url, PostgresEngine(options), sequenced=True)
+
+    def queue_settings(self) -> QueueSettings:
+        """How a queue of jobs reaches the same database."""
+        options = self._options
+        return QueueSettings(options.dsn, options.place, options.schema, ROLE, options.statement_cache_size > 0)
 
 
 def _without_password(dsn: str) -> str:

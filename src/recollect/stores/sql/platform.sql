@@ -24,9 +24,21 @@ WHERE status = 'open' AND updated_at < :idle_since AND id > :after
 ORDER BY id
 LIMIT CAST(:limit AS BIGINT);
 
+-- name: platform_conversations
+SELECT tenant_id, app_id, user_id, id
+FROM conversations
+WHERE id > :after
+    AND (CAST(:tenant AS TEXT) IS NULL OR tenant_id = :tenant)
+    AND (CAST(:app AS TEXT) IS NULL OR app_id = :app)
+    AND (CAST(:user AS TEXT) IS NULL OR user_id = :user)
+    AND (CAST(:namespace AS TEXT) IS NULL OR namespace = :namespace)
+    AND (CAST(:unsummarized AS BIGINT) IS NULL OR turns - summarized_turns >= :unsummarized)
+ORDER BY id
+LIMIT CAST(:limit AS BIGINT);
+
 -- name: platform_spaces
 SELECT tenant_id, app_id, user_id, id
 FROM spaces
-WHERE status = 'ACTIVE' AND id > :after
+WHERE status = 'ACTIVE' AND id > :after AND updated_at >= :since
 ORDER BY id
 LIMIT CAST(:limit AS BIGINT);

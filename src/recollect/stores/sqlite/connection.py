@@ -13,6 +13,9 @@ from recollect.stores.catalogue import Migration, Statement, migrations
 from recollect.stores.engine import EVENT, Operation, T
 from recollect.stores.migrating import newer_schema
 
+TEMPORARY = "MEMORY"
+"""Where SQLite keeps what it needs for a moment."""
+
 
 @dataclass(frozen=True, slots=True)
 class SqliteOptions:
@@ -55,7 +58,7 @@ def connect(options: SqliteOptions) -> sqlite3.Connection:
             _use_wal(connection, options)
         connection.execute(f"PRAGMA synchronous = {options.synchronous}").fetchall()
         connection.execute("PRAGMA foreign_keys = ON").fetchall()
-        connection.execute("PRAGMA temp_store = MEMORY").fetchall()
+        connection.execute(f"PRAGMA temp_store = {TEMPORARY}").fetchall()
         connection.execute("PRAGMA cache_size = -16000").fetchall()
     except BaseException:
         connection.close()

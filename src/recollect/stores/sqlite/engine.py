@@ -12,16 +12,25 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Literal
 
-from recollect.errors import ConfigurationError, StoreBusyError, StoreClosedError, StoreError, StoreReadOnlyError
+from recollect.errors import (
+    ConfigurationError,
+    StoreBusyError,
+    StoreClosedError,
+    StoreError,
+    StoreReadOnlyError,
+)
 from recollect.stores.catalogue import Statement, statements
 from recollect.stores.engine import Make, T, bound
-from recollect.stores.sqlite import owners
+from recollect.stores.sqlite import owners, wiping
 from recollect.stores.sqlite.connection import SqliteOptions, connect, migrate, run
 from recollect.stores.sqlite.failures import store_error
 from recollect.stores.sqlite.watcher import Watcher
 from recollect.stores.sqlite.writer import Writer
 from recollect.stores.waking import Bell
 from recollect.types.scope import Scope
+
+WIPE_SECONDS = 0.1
+"""How long to wait between two attempts to empty the log."""
 
 
 class SqliteEngine:
@@ -43,6 +52,11 @@ class SqliteEngine:
         self._local = threading.local()
         self._connections: list[sqlite3.Connection] = []
 
+    @property
+    def leaves_traces(self) -> bool:
+        """What is only in memory is gone when it is freed."""
+        return not self._options.in_memory
+
     async def open(self) -> None:
         async with self._changing:
             if self._readers is not None:
@@ -61,7 +75,8 @@ class SqliteEngine:
             if self._options.read_only:
                 connection.close()
             else:
-                self._writer = Writer(connection, self._options, self._statements, self._bell.ring)
+                first = None if self._options.in_memory else wiping.wipe_at_once
+                self._writer = Writer(connection, self._options, self._statements, self._bell.ring, first)
 
     async def close(self) -> None:
         async with self._changing:
@@ -88,10 +103,25 @@ class SqliteEngine:
         return await work
 
     async def write(self, scope: Scope | None, make: Make[T]) -> T:
-        self._opened()
-        if self._writer is None:
-            raise StoreReadOnlyError(f"{self._options.path} was opened with mode=ro: open it without to write.")
-        return await self._writer.submit(make, bound(scope))
+        return await self._writing().submit(make, bound(scope))
+
+    async def wipe(self) -> None:
+        writer = self._writing()
+        if self._options.in_memory:
+            return
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + self._options.busy_timeout
+        try:
+            # Others write between two attempts, which hold them up.
+            while not await writer.submit_alone(wiping.wipe):
+                if clock() > deadline:
+                    raise StoreBusyError("another process has been reading for too long.")
+                await asyncio.sleep(WIPE_SECONDS)
+        except StoreError as error:
+            raise type(error)(
+                f"The rows are deleted, but traces of them are still in the files of {self._options.path}: {error}"
+                " Delete again to have them wiped; so does whoever opens the file next."
+            ) from error
 
     async def changes(self) -> AsyncGenerator[None, None]:
         self._opened()
@@ -161,6 +191,12 @@ class SqliteEngine:
             connection.close()
         self._connections.clear()
         self._local = threading.local()
+
+    def _writing(self) -> Writer:
+        self._opened()
+        if self._writer is None:
+            raise StoreReadOnlyError(f"{self._options.path} was opened with mode=ro: open it without to write.")
+        return self._writer
 
     def _opened(self) -> ThreadPoolExecutor:
         """The readers, if this process may use them: threads do not come along when a process is forked."""

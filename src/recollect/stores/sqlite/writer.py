@@ -19,7 +19,7 @@ from typing import Any
 
 from recollect.errors import StoreClosedError
 from recollect.stores.catalogue import Statement
-from recollect.stores.engine import Make, T
+from recollect.stores.engine import Make, Operation, T
 from recollect.stores.sqlite.connection import SqliteOptions, run
 from recollect.stores.sqlite.failures import store_error
 
@@ -29,27 +29,35 @@ GROUP = 256
 """About the most operations in one transaction: each waits for all of them."""
 
 
+Alone = Callable[[sqlite3.Connection], bool]
+"""Work that takes no part in transactions; False if it is to be tried again."""
+
+
 class _Entangled(Exception):
     """An operation failed after it had changed something, in one transaction with others."""
 
 
 class _Job:
-    """An operation in the queue, and who waits for it."""
+    """An operation in the queue, or work for the connection outside of transactions, and who waits for it."""
 
-    __slots__ = ("error", "future", "loop", "make", "result", "told", "values")
+    __slots__ = ("alone", "error", "future", "loop", "make", "result", "told", "values")
 
-    def __init__(self, make: Make[Any], values: dict[str, Any], future: Any, loop: Any) -> None:
+    def __init__(self, make: Make[Any], values: dict[str, Any], future: Any, loop: Any, alone: Alone | None) -> None:
         self.make = make
         self.values = values
         self.future = future
         self.loop = loop
+        self.alone = alone
         self.result: Any = None
         self.told = False
         self.error: BaseException | None = None
 
 
 class Writer:
-    """Runs operations on one connection, in groups, on a thread of its own. `told` is called after new events."""
+    """Runs operations on one connection, in groups, on a thread of its own.
+
+    `told` is called after new events; `first` is done before anything else, if it can be.
+    """
 
     def __init__(
         self,
@@ -57,12 +65,14 @@ class Writer:
         options: SqliteOptions,
         statements: Mapping[str, Statement],
         told: Callable[[], None],
+        first: Alone | None = None,
     ) -> None:
         self._connection = connection
         self._cursor = connection.cursor()
         self._options = options
         self._statements = statements
         self._told = told
+        self._first = first
         self._jobs: queue.SimpleQueue[list[_Job] | None] = queue.SimpleQueue()
         self._gathering: dict[asyncio.AbstractEventLoop, list[_Job]] = {}
         self._lock = threading.Lock()
@@ -72,8 +82,15 @@ class Writer:
 
     def submit(self, make: Make[T], values: dict[str, Any]) -> asyncio.Future[T]:
         """Queue an operation; the future is done once it is committed. Cancelled before its turn, it is not run."""
+        return self._queue(make, values, None)
+
+    def submit_alone(self, work: Alone) -> asyncio.Future[bool]:
+        """Queue work that is done between two transactions."""
+        return self._queue(_nothing, {}, work)
+
+    def _queue(self, make: Make[Any], values: dict[str, Any], alone: Alone | None) -> asyncio.Future[Any]:
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[T] = loop.create_future()
+        future: asyncio.Future[Any] = loop.create_future()
         # Handed over once the tasks that are ready have had their say: they form one group, and the writer does not
         # compete with them for the interpreter.
         others = _ready(loop)
@@ -87,7 +104,7 @@ class Writer:
                     loop.call_soon(self._hand_over, loop)
             else:
                 others -= 1  # the call of our own
-            gathered.append(_Job(make, values, future, loop))
+            gathered.append(_Job(make, values, future, loop, alone))
         if not others:
             self._hand_over(loop)
         return future
@@ -115,17 +132,36 @@ class Writer:
 
     def _work(self) -> None:
         try:
+            self._begin()
             while jobs := self._next():
-                self._run(jobs)
-                self._deliver(jobs)
-                if any(job.told and job.error is None for job in jobs):
+                grouped = [job for job in jobs if job.alone is None]
+                if grouped:
+                    self._run(grouped)
+                    self._deliver(grouped)
+                if any(job.told and job.error is None for job in grouped):
                     self._told()
+                for job in jobs:
+                    if job.alone is not None:
+                        self._run_alone(job, job.alone)
+                        self._deliver([job])
         except BaseException:
             log.exception("the writer of %s has failed", self._options.path)
             self._fail_all()
             raise
         finally:
             self._connection.close()
+
+    def _begin(self) -> None:
+        """Finish what the last writer could not; if that fails, another one will."""
+        try:
+            done = self._first is None or self._first(self._connection)
+        except sqlite3.Error:
+            log.info(
+                "%s could not be wiped of what was erased; the next to write will", self._options.path, exc_info=True
+            )
+        else:
+            if not done:
+                log.info("the log of %s is being read and will be wiped later", self._options.path)
 
     def _next(self) -> list[_Job]:
         """All that has queued up; empty when it is time to end."""
@@ -164,6 +200,12 @@ class Writer:
             job.error = None
             run_one(job)
         self._connection.execute("COMMIT")
+
+    def _run_alone(self, job: _Job, work: Alone) -> None:
+        try:
+            job.result = work(self._connection)
+        except BaseException as error:  # noqa: BLE001
+            job.error = self._named(error)  # whoever waits must hear of it, whatever it was
 
     def _run_bare(self, job: _Job) -> None:
         before = self._connection.total_changes
@@ -215,6 +257,11 @@ class Writer:
 
     def _closed_error(self) -> StoreClosedError:
         return StoreClosedError(f"{self._options.path} has been closed.")
+
+
+def _nothing() -> Operation[None]:
+    """An operation that does nothing."""
+    yield from ()
 
 
 def _ready(loop: asyncio.AbstractEventLoop) -> int:

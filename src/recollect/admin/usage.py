@@ -1,0 +1,33 @@
+"""What model calls for memory cost."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from recollect.conversations import checks
+from recollect.conversations.runtime import Runtime
+from recollect.types.jobs import UsageRecord, UsageTotal
+from recollect.types.scope import Scope
+
+Moment = datetime | str | None
+
+
+async def calls(
+    runtime: Runtime, scope: Scope | None, since: Moment, until: Moment, job_id: str | None, limit: int
+) -> list[UsageRecord]:
+    """Call by call, the newest first; of one user or, with None, of all."""
+    start, end = _stretch(since, until)
+    job = checks.optional_text("job_id", job_id, checks.KEY_LENGTH)
+    most = checks.count("limit", limit)
+    return await runtime.store.jobs.usage(scope, job_id=job, since=start, until=end, limit=most)
+
+
+async def totals(runtime: Runtime, scope: Scope | None, since: Moment, until: Moment) -> list[UsageTotal]:
+    """Added up by user, purpose and model."""
+    start, end = _stretch(since, until)
+    return await runtime.store.jobs.usage_totals(scope, since=start, until=end)
+
+
+def _stretch(since: Moment, until: Moment) -> tuple[datetime | None, datetime | None]:
+    start = None if since is None else checks.moment("since", since)
+    return start, None if until is None else checks.moment("until", until)

@@ -1,0 +1,63 @@
+"""The worker that procrastinate feeds."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from recollect.errors import StoreClosedError
+from recollect.jobs.dispatching import Dispatcher
+from recollect.jobs.runner import RETRY_SECONDS
+from recollect.jobs.worker import Worker, first_of, stopped
+
+if TYPE_CHECKING:
+    from recollect.jobs.postgres.service import Service
+
+log = logging.getLogger("recollect.jobs")
+
+
+class QueueWorker(Worker):
+    """Runs jobs that a queue in PostgreSQL brings to it, beside any number of others on any number of machines."""
+
+    async def _work(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                await self._serve()
+            except StoreClosedError:
+                return
+            except Exception:  # a worker outlives mistakes and outages: the log tells of them
+                log.warning("the queue of %s is interrupted; trying again", self._store.url, exc_info=True)
+            if not self._stopping.is_set():
+                await first_of(self._stopping, seconds=RETRY_SECONDS)
+
+    async def _serve(self) -> None:
+        """Work until told to stop, or until something breaks."""
+        # Here, since many processes have no jobs at all and should not wait for it.
+        from recollect.jobs.postgres.service import Service
+
+        settings: Any = self._store
+        service = Service(
+            settings.queue_settings(), self._store, self._runner, self._schedules, self._options, self._clock
+        )
+        async with service.opened():
+            dispatcher = Dispatcher(self._store, self._options, self._clock, service.deliver)
+            side = [
+                asyncio.create_task(self._kept_up("dispatching events", dispatcher.run)),
+                asyncio.create_task(self._kept_up("delivering jobs", partial(self._delivering, service))),
+            ]
+            serving = asyncio.create_task(service.run(), name="recollect queue")
+            stopping = asyncio.create_task(self._stopping.wait(), name="until the worker stops")
+            try:
+                await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                await stopped(*side, stopping)
+                service.stop()
+                await serving
+
+    async def _delivering(self, service: Service) -> None:
+        """Look from time to time for jobs without a delivery: whoever made them may have died in between."""
+        while True:
+            await asyncio.sleep(self._options.poll)
+            await service.deliver()

@@ -1,0 +1,151 @@
+"""Bindings and extraction, as part of `user.memory`: which conversations become memories, and making them so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from recollect.conversations import checks as common
+from recollect.conversations.runtime import Runtime
+from recollect.errors import InvalidArgumentError, NotFoundError
+from recollect.memory import binding_checks, checks
+from recollect.memory.asking import Asking
+from recollect.memory.binding_checks import PolicyLike, ScopeLike
+from recollect.memory.extraction.replay import Replay, ReplayProgress, ReplayReport
+from recollect.memory.extraction.service import Extractions
+from recollect.memory.recalling import Recall
+from recollect.types.bindings import Binding
+from recollect.types.ids import new_id
+from recollect.types.jobs import ExtractionRun, Job, JobStatus
+from recollect.types.scope import Scope
+
+JOB_LIMIT = 100
+
+
+class Extracting(Asking):
+    """What turns conversations into memories."""
+
+    def __init__(self, runtime: Runtime, scope: Scope, recall: Recall, extractions: Extractions) -> None:
+        super().__init__(runtime, scope, recall)
+        self._extractions = extractions
+
+    async def create_binding(
+        self,
+        conversation_scope: ScopeLike | Iterable[ScopeLike],
+        memory_space_ids: Iterable[str],
+        extraction_policy: PolicyLike | None = None,
+    ) -> Binding:
+        """From now on, let conversations become memories.
+
+        `conversation_scope` says which: `{"namespace": "chat", "user_id": "*"}`, where "*" is any, or a list of such.
+        `memory_space_ids` are spaces of this user; conversations of others go to their own spaces of the same names,
+        made when missing. By default a conversation is extracted when it closes.
+        """
+        scopes = binding_checks.scopes(conversation_scope)
+        policy = binding_checks.policy(extraction_policy)
+        self._extractions.check_version(policy.extraction_version)
+        ids = checks.ids("memory_space_ids", memory_space_ids)
+        if not ids:
+            raise InvalidArgumentError("memory_space_ids is empty: name at least one space.")
+        names = []
+        for id in ids:
+            space = await self._runtime.store.memories.space(self._scope, common.known_id("space", id))
+            if space is None:
+                raise NotFoundError("space", id)
+            names.append(space.name)
+        now = self._runtime.clock()
+        binding = Binding(
+            id=new_id("bind"),
+            tenant_id=self._scope.tenant_id,
+            app_id=self._scope.app_id,
+            conversation_scope=scopes,
+            memory_space_ids=ids,
+            memory_space_names=tuple(names),
+            extraction_policy=policy,
+            created_at=now,
+            updated_at=now,
+            created_by=self._scope.user_id,
+        )
+        made = await self._runtime.store.bindings.create(self._scope, binding)
+        self._extractions.wake()
+        return made
+
+    async def get_binding(self, id: str) -> Binding | None:
+        """The binding of that id, if this user made it or it is about this user's conversations, or None."""
+        return await self._runtime.store.bindings.get(self._scope, id) if common.is_id(id) else None
+
+    async def list_bindings(self) -> list[Binding]:
+        """The bindings this user made, and those that are about this user's conversations."""
+        return await self._runtime.store.bindings.listed(self._scope)
+
+    async def update_binding(
+        self, id: str, extraction_policy: PolicyLike | None = None, enabled: bool | None = None
+    ) -> Binding:
+        """Change when a binding extracts, or pause it with `enabled=False`; what it is about never changes.
+
+        What happens while it is paused is not extracted afterwards, unless someone asks for it.
+        """
+        policy = None if extraction_policy is None else binding_checks.policy(extraction_policy)
+        if policy is not None:
+            self._extractions.check_version(policy.extraction_version)
+        if enabled is not None and not isinstance(enabled, bool):
+            raise InvalidArgumentError(f"enabled is True or False, not {enabled!r:.80}.")
+        updated = await self._runtime.store.bindings.update(
+            self._scope, common.known_id("binding", id), policy=policy, enabled=enabled, now=self._runtime.clock()
+        )
+        self._extractions.wake()
+        return updated
+
+    async def delete_binding(self, id: str) -> None:
+        """End a binding, for everyone it is about; memories it made stay."""
+        await self._runtime.store.bindings.delete(
+            self._scope, common.known_id("binding", id), now=self._runtime.clock()
+        )
+
+    async def run_extraction_for_conversation(
+        self, conversation_id: str, extraction_version: str | None = None, *, space_id: str | None = None
+    ) -> ExtractionRun:
+        """Extract a conversation now, open or closed, as often as you like: what is known already is not added again.
+
+        Every enabled binding that matches gives its jobs, at `extraction_version` instead of its own; or name a space,
+        and no binding is needed. `await rc.jobs.drain()` waits for them.
+        """
+        if extraction_version is not None:
+            self._extractions.check_version(binding_checks.version(extraction_version))
+        jobs = await self._runtime.store.jobs.plan(
+            self._scope,
+            common.known_id("conversation", conversation_id),
+            version=extraction_version,
+            space_id=None if space_id is None else common.known_id("space", space_id),
+            window_length=self._extractions.window_length,
+            now=self._runtime.clock(),
+        )
+        self._extractions.wake()
+        return ExtractionRun(tuple(jobs))
+
+    async def replay(
+        self,
+        namespace: str | None = None,
+        extraction_version: str | None = None,
+        *,
+        on_progress: Callable[[ReplayProgress], Any] | None = None,
+    ) -> ReplayReport:
+        """Extract all of this user's conversations of a namespace again, the oldest first, and wait until that is done.
+
+        `on_progress` is called as jobs end. Cancelling it cancels the jobs that were not begun.
+        """
+        if extraction_version is not None:
+            self._extractions.check_version(binding_checks.version(extraction_version))
+        name = common.optional_text("namespace", namespace, common.NAME_LENGTH)
+        return await Replay(self._runtime, self._extractions, extraction_version, on_progress).run(self._scope, name)
+
+    async def list_jobs(
+        self, conversation_id: str | None = None, status: str | None = None, limit: int | None = None
+    ) -> list[Job]:
+        """This user's extraction jobs, the newest first."""
+        return await self._runtime.store.jobs.listed(
+            self._scope,
+            status=None if status is None else JobStatus(common.one_of("status", status, tuple(JobStatus))),
+            conversation_id=common.optional_text("conversation_id", conversation_id, common.KEY_LENGTH),
+            limit=JOB_LIMIT if limit is None else common.count("limit", limit),
+        )

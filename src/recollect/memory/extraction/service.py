@@ -1,0 +1,95 @@
+"""Running extraction jobs: a window of a conversation is read, reconciled with what is known, and remembered."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from recollect.conversations.runtime import Runtime
+from recollect.errors import JobLostError
+from recollect.memory.embedding import Embedding
+from recollect.memory.extraction.choice import ExtractorLike, resolve_extractor
+from recollect.memory.extraction.reconciling import Reconciler
+from recollect.memory.extraction.values import Window, as_decider
+from recollect.memory.recalling import Recall
+from recollect.types.conversations import StoredMessage
+from recollect.types.jobs import Job, UsageRecord
+from recollect.types.replies import ChatUsage
+
+WINDOW_LENGTH = 24_000
+"""How many characters of a conversation are read at once: about 6,000 tokens, which every model takes."""
+
+CONTEXT = 4
+"""How many messages before a window help to understand it."""
+
+ROLES = ("user", "assistant")
+
+
+class Extractions:
+    """Extraction on one store."""
+
+    window_length = WINDOW_LENGTH
+
+    def __init__(self, runtime: Runtime, embedding: Embedding, recall: Recall, extractor: ExtractorLike) -> None:
+        self._runtime = runtime
+        self._given = extractor
+        self._reconciler = Reconciler(runtime, embedding, recall)
+
+    def check_version(self, version: str) -> None:
+        """Raise `ConfigurationError` if there is no such version of the prompt."""
+        check = getattr(self.extractor, "check_version", None)
+        if check is not None:
+            check(version)
+
+    def wake(self) -> None:
+        """Tell this process's worker that there may be jobs."""
+        self._runtime.jobs.wake()
+
+    @property
+    def extractor(self) -> Any:
+        """What reads windows: what was given or, where nothing was, a model if there is one."""
+        return resolve_extractor(self._given, self._runtime.model)
+
+    async def run(self, job: Job) -> None:
+        """Do a job, and end it in the transaction that changes the space. What its calls cost is kept in any case."""
+        window = await self._window(job)
+        extractor = self.extractor
+        if hasattr(extractor, "drafts"):
+            await self._reconciler.add(job, extractor.drafts(window))
+            return
+        used: list[UsageRecord] = []
+        try:
+            extraction = await extractor.extract(window)
+            used += self._records(job, "extraction", extraction.usage)
+            await self._reconciler.run(job, window, extraction, as_decider(extractor), used)
+        except BaseException:
+            await asyncio.shield(self._runtime.store.jobs.add_usage(used))
+            raise
+
+    async def _window(self, job: Job) -> Window:
+        log = self._runtime.store.conversations
+        conversation = await log.get(job.scope, job.conversation_id)
+        if conversation is None:
+            raise JobLostError(job.id)  # erased, and the job with it
+        found = await log.messages(
+            job.scope, conversation.id, after=job.from_seq - 1, before=job.to_seq + 1, from_start=True
+        )
+        before: Sequence[StoredMessage] = ()
+        if job.from_seq > 1:
+            before = await log.messages(job.scope, conversation.id, before=job.from_seq, limit=CONTEXT)
+        return Window(conversation, _said(found), _said(before), job.extraction_version)
+
+    def _records(self, job: Job, purpose: str, usage: Sequence[ChatUsage]) -> list[UsageRecord]:
+        now = self._runtime.clock()
+        known = {"conversation_id": job.conversation_id, "job_id": job.id}
+        return [UsageRecord.of(each, job.scope, purpose, now, **known) for each in usage]
+
+
+def _said(messages: Sequence[StoredMessage]) -> tuple[StoredMessage, ...]:
+    """What the person saw: no tools, no system messages, nothing internal, where recalled memories stand."""
+    return tuple(
+        message
+        for message in messages
+        if message.role in ROLES and message.visibility == "user" and message.text.strip()
+    )

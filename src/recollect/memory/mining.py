@@ -1,0 +1,79 @@
+"""Patterns: what recurs in a user's episodes, found now and then, without any model."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from recollect.conversations.runtime import Runtime
+from recollect.errors import NotFoundError
+from recollect.memory.embedding import Embedding
+from recollect.memory.extraction.embedded import embedded
+from recollect.memory.extraction.patterns import mine
+from recollect.memory.pattern_mining import PatternMining
+from recollect.stores import AtomFilter, Memories
+from recollect.types.memory import Atom, AtomStatus, CategoryKind
+from recollect.types.scope import Scope
+
+BATCH = 256
+ATTEMPTS = 10
+EVER = datetime(1, 1, 1, tzinfo=UTC)
+
+
+class Miner:
+    """Mines the spaces of a store."""
+
+    def __init__(self, runtime: Runtime, embedding: Embedding, mining: PatternMining) -> None:
+        self._runtime = runtime
+        self._embedding = embedding
+        self._mining = mining
+
+    async def mine_all(self, changed_since: datetime | None = None) -> int:
+        """Mine every space, or those that changed since then; gives how many atoms were added or changed."""
+        count = 0
+        async for scope, space_id in self._spaces(changed_since):
+            try:
+                count += await self.mine(scope, space_id)
+            except NotFoundError:  # deleted meanwhile
+                continue
+        return count
+
+    async def mine(self, scope: Scope, space_id: str) -> int:
+        """Mine one space; gives how many atoms were added or changed."""
+        for _ in range(ATTEMPTS):
+            version = await self._memories.version(scope, space_id)
+            episodes = await self._atoms(scope, space_id, AtomStatus.ACTIVE, CategoryKind.EPISODE)
+            if len(episodes) < self._mining.at_least:
+                return 0
+            patterns = [
+                atom
+                for status in AtomStatus
+                for atom in await self._atoms(scope, space_id, status, CategoryKind.PATTERN)
+            ]
+            exclude = frozenset(self._mining.exclude)
+            wanted = mine(episodes, patterns, at_least=self._mining.at_least, exclude=exclude)
+            if not wanted.changes:
+                return 0
+            wanted = replace(wanted, changes=await embedded(self._embedding, wanted.changes))
+            changed = await self._memories.reconcile(
+                scope, space_id, wanted, expected_version=version, end=None, now=self._runtime.clock()
+            )
+            if changed is not None:
+                return len(changed)
+        return 0  # it changes all the time: its turn comes again
+
+    async def _atoms(self, scope: Scope, space_id: str, status: AtomStatus, kind: CategoryKind) -> list[Atom]:
+        found = await self._memories.atoms(scope, space_id, AtomFilter(status, EVER))
+        return [atom for atom in found if atom.category.kind is kind]
+
+    async def _spaces(self, changed_since: datetime | None) -> AsyncIterator[tuple[Scope, str]]:
+        after = ""
+        while found := await self._memories.all_spaces(after=after, limit=BATCH, changed_since=changed_since):
+            for each in found:
+                yield each
+            after = found[-1][1]
+
+    @property
+    def _memories(self) -> Memories:
+        return self._runtime.store.memories

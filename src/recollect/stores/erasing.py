@@ -1,0 +1,119 @@
+"""The operation that deletes all of a user's rows, for any engine."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+from recollect.stores import job_rows, rows
+from recollect.stores.engine import Operation
+from recollect.stores.planning import CURSOR
+from recollect.stores.ports.admin import ERASED, Erasure, erased_subject
+from recollect.types.bindings import Binding
+from recollect.types.scope import Scope
+
+OF_CONVERSATION = {"messages": "erase_messages", "conversations": "erase_conversation"}
+OF_SPACE = {
+    "atom_vectors": "erase_atom_vectors",
+    "atom_entities": "erase_atom_entities",
+    "atom_closings": "erase_atom_closings",
+    "atoms": "erase_atoms",
+    "entity_names": "erase_entity_names",
+    "entities": "erase_entities",
+    "spaces": "erase_space",
+}
+"""Tables and the statements that empty them, children before parents."""
+
+TABLES = (*OF_CONVERSATION, *OF_SPACE, "bindings", "jobs", "usage", "events")
+
+WIPE = "wipe"
+"""The mark of what is still to be wiped from the file; see `after_deleting`."""
+
+
+def after_deleting(mark: int) -> int:
+    """The mark's next value once rows were deleted.
+
+    It only grows, so that nobody takes an earlier deletion for a later one. What is left of dividing it by three says
+    what is to be done: 0 nothing, 1 the file is to be rewritten, 2 the log is to be emptied.
+
+    >>> [after_deleting(mark) for mark in (0, 1, 2, 3)]
+    [4, 4, 4, 7]
+    """
+    return mark - mark % 3 + 4
+
+
+def erase(scope: Scope, now: int, leaves_traces: bool) -> Operation[Erasure]:
+    """Delete a user's rows and tell of it. Work across users: the scope is to be bound to it with `within`."""
+    # Jobs are planned from events and bindings under this lock: none is left over that was planned beside us.
+    yield "platform_mark_lock", {"name": CURSOR}
+    counts: Counter[str] = Counter()
+    # From here on nothing is added to these; what is made beside us is another matter, and stays.
+    conversations = yield "erase_conversations_take", {}
+    spaces = yield "erase_spaces_take", {}
+    jobs = yield "erase_jobs", {}
+    counts["jobs"] += len(jobs)
+    counts["usage"] += len((yield "erase_usage", {}))
+    for [id] in conversations:
+        yield from _parent({"conversation_id": id}, OF_CONVERSATION, counts)
+    for [id] in spaces:
+        yield from _parent({"space_id": id}, OF_SPACE, counts)
+    counts["bindings"] += yield from _bindings(scope.user_id)
+    events = yield "erase_events_count", {}
+    counts["events"] += int(events[0][0])
+    erasure = Erasure({table: counts[table] for table in TABLES}, tuple(str(row[0]) for row in jobs))
+    if counts.total():
+        # Before the events are deleted: the newest one stays, so that no position is given twice.
+        yield _told(scope, erasure, now)
+        yield "erase_events", {}
+        if leaves_traces:
+            yield from _marked()
+    return erasure
+
+
+def _parent(named: dict[str, str], statements: dict[str, str], counts: Counter[str]) -> Operation[None]:
+    """Delete a conversation or a space with all that is in it."""
+    for table, statement in statements.items():
+        counts[table] += len((yield statement, named))
+
+
+def _bindings(user_id: str) -> Operation[int]:
+    """Delete the bindings that are about nobody else, and the user's name from the others; gives how many."""
+    found = yield "platform_bindings_take", {}
+    changed = 0
+    for row in found:
+        binding = job_rows.binding(row).binding
+        left = _without(binding, user_id)
+        if left is None:
+            yield "platform_binding_delete", {"id": binding.id}
+        elif left != binding:
+            values = job_rows.binding_values(left, 0)
+            yield "platform_binding_erase", {key: values[key] for key in ("id", "created_by", "scopes", "space_ids")}
+        changed += left != binding
+    return changed
+
+
+def _without(binding: Binding, user_id: str) -> Binding | None:
+    """What is left of a binding without a user; None if it was about that user alone."""
+    scopes = tuple(scope for scope in binding.conversation_scope if scope.user_id != user_id)
+    if not scopes:
+        return None
+    if binding.created_by == user_id:
+        binding = replace(binding, created_by=None, memory_space_ids=())
+    return replace(binding, conversation_scope=scopes)
+
+
+def _told(scope: Scope, erasure: Erasure, now: int) -> tuple[str, dict[str, Any]]:
+    data = rows.to_json(erasure.counts)
+    return "event_insert", {
+        "user_id": "",
+        "type": ERASED,
+        "subject_id": erased_subject(scope),
+        "data": data,
+        "now": now,
+    }
+
+
+def _marked() -> Operation[None]:
+    found = yield "platform_mark_get", {"name": WIPE}
+    yield "platform_mark_set", {"name": WIPE, "value": after_deleting(int(found[0][0]) if found else 0)}

@@ -1,0 +1,71 @@
+-- All of a user's rows, children before parents. Conversations and spaces are taken first (`erase_conversations_take`),
+-- so that nothing is added to them any more. Each statement gives a row for every row it deleted.
+
+-- name: erase_messages
+DELETE FROM messages
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND conversation_id = :conversation_id
+RETURNING 1;
+
+-- name: erase_conversation
+DELETE FROM conversations
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :conversation_id
+RETURNING 1;
+
+-- name: erase_atom_vectors
+DELETE FROM atom_vectors
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
+RETURNING 1;
+
+-- name: erase_atom_entities
+DELETE FROM atom_entities
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
+RETURNING 1;
+
+-- name: erase_atom_closings
+DELETE FROM atom_closings
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
+RETURNING 1;
+
+-- name: erase_atoms
+DELETE FROM atoms
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
+RETURNING 1;
+
+-- name: erase_entity_names
+DELETE FROM entity_names
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
+RETURNING 1;
+
+-- name: erase_entities
+DELETE FROM entities
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
+RETURNING 1;
+
+-- name: erase_space
+DELETE FROM spaces
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :space_id
+RETURNING 1;
+
+-- name: erase_jobs
+DELETE FROM jobs
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id
+RETURNING id;
+
+-- name: erase_usage
+DELETE FROM usage
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id
+RETURNING 1;
+
+-- name: erase_events_count^
+SELECT COUNT(*)
+FROM events
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id;
+
+-- name: erase_events!
+DELETE FROM events
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id;
+
+-- name: platform_binding_erase!
+UPDATE bindings
+SET created_by = :created_by, scopes = :scopes, space_ids = :space_ids
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND id = :id;

@@ -1,0 +1,22 @@
+-- Whoever would add to them waits, and then finds them gone.
+
+-- name: erase_conversations_take
+SELECT id
+FROM conversations
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id
+ORDER BY id
+FOR UPDATE;
+
+-- name: erase_spaces_take
+SELECT id
+FROM spaces
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id
+ORDER BY id
+FOR UPDATE;
+
+-- name: platform_bindings_take
+SELECT {binding_columns}
+FROM bindings
+WHERE tenant_id = :tenant_id AND app_id = :app_id
+ORDER BY id
+FOR UPDATE;

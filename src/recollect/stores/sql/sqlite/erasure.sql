@@ -1,0 +1,19 @@
+-- The writer's transaction is the lock.
+
+-- name: erase_conversations_take
+SELECT id
+FROM conversations
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id
+ORDER BY id;
+
+-- name: erase_spaces_take
+SELECT id
+FROM spaces
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id
+ORDER BY id;
+
+-- name: platform_bindings_take
+SELECT {binding_columns}
+FROM bindings
+WHERE tenant_id = :tenant_id AND app_id = :app_id
+ORDER BY id;

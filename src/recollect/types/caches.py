@@ -1,0 +1,18 @@
+"""What a process keeps of the words it has met, so that all of it can be forgotten at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+_clearing: list[Callable[[], object]] = []
+
+
+def forgets(clear: Callable[[], object]) -> None:
+    """Have `clear` called when words are to be forgotten: every cache that holds texts of users says so here."""
+    _clearing.append(clear)
+
+
+def forget_words() -> None:
+    """Empty all of them. They fill again by themselves."""
+    for clear in _clearing:
+        clear()

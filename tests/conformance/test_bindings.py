@@ -1,0 +1,262 @@
+"""Bindings: which conversations become memories, of whom, and when."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from recollect import ConfigurationError, InvalidArgumentError, NotFoundError, Recollect
+from recollect.app import User
+from recollect.memory.extraction.values import Extraction, Window
+from recollect.types.bindings import ConversationScope, ExtractionPolicy
+
+
+@pytest.fixture
+def maya(rc: Recollect) -> User:
+    return rc.user("maya")
+
+
+async def talk(user: User, namespace: str, *said: str, close: bool = True) -> str:
+    conversation = await user.conversations.create(namespace)
+    for words in said:
+        await user.conversations.append_turn(conversation.id, words, {"content": "Yes."})
+    if close:
+        await user.conversations.close(conversation.id)
+    return conversation.id
+
+
+async def remembered(user: User, name: str = "daily") -> list[str]:
+    """What the user said, as the spaces of that name have it, in its order."""
+    atoms = [
+        atom for space in await user.memory.list_spaces(name) for atom in await user.memory.list_atoms(space.id)
+    ]
+    return [atom.text.removeprefix("User: ") for atom in reversed(atoms) if atom.text.startswith("User: ")]
+
+
+async def test_a_binding_for_everyone_makes_each_user_a_space_of_their_own(rc: Recollect, maya: User) -> None:
+    space = await maya.memory.create_space("daily")
+    binding = await maya.memory.create_binding({"namespace": "check-in", "user_id": "*"}, [space.id])
+    assert binding.id.startswith("bind_")
+    assert (binding.memory_space_ids, binding.memory_space_names) == ((space.id,), ("daily",))
+    assert binding.extraction_policy == ExtractionPolicy("v1", True, False, 0)
+    omar, stranger = rc.user("omar"), rc.user("omar", tenant_id="globex")
+    for user in (maya, omar, stranger):
+        await talk(user, "check-in", f"I am {user.scope.tenant_id}'s {user.scope.user_id}")
+        await talk(user, "other", "Not for you.")
+    await rc.jobs.drain(timeout=30)
+    assert await remembered(maya) == ["I am default's maya"]
+    assert await remembered(omar) == ["I am default's omar"]
+    assert await stranger.memory.list_spaces() == []
+    [made] = await omar.memory.list_spaces()
+    assert (made.name, made.id != space.id) == ("daily", True)
+
+
+async def test_what_was_closed_before_is_not_extracted(rc: Recollect, maya: User) -> None:
+    await talk(maya, "chat", "Before.")
+    space = await maya.memory.create_space("daily")
+    await maya.memory.create_binding(ConversationScope("chat"), [space.id])
+    await talk(maya, "chat", "After.")
+    await rc.jobs.drain(timeout=30)
+    assert await remembered(maya) == ["After."]
+
+
+async def test_scopes_name_namespaces_and_users_one_by_one_or_all(rc: Recollect, maya: User) -> None:
+    omar = rc.user("omar")
+    both = await maya.memory.create_space("both")
+    mine = await maya.memory.create_space("mine")
+    await maya.memory.create_binding(
+        [{"namespace": "morning", "user_id": "*"}, {"namespace": "evening", "user_id": "*"}], [both.id]
+    )
+    await maya.memory.create_binding({"namespace": "*", "user_id": "maya"}, [mine.id])
+    for user in (maya, omar):
+        for namespace in ("morning", "noon", "evening"):
+            await talk(user, namespace, namespace)
+    await rc.jobs.drain(timeout=30)
+    assert sorted(await remembered(maya, "both")) == ["evening", "morning"]
+    assert sorted(await remembered(maya, "mine")) == ["evening", "morning", "noon"]
+    assert sorted(await remembered(omar, "both")) == ["evening", "morning"]
+    assert await omar.memory.list_spaces("mine") == []
+
+
+async def test_a_conversation_that_matches_twice_goes_to_every_space_of_every_binding(
+    rc: Recollect, maya: User
+) -> None:
+    spaces = [await maya.memory.create_space(name) for name in ("a", "b", "c")]
+    await maya.memory.create_binding({"namespace": "chat"}, [spaces[0].id, spaces[1].id])
+    await maya.memory.create_binding({"namespace": "*"}, [spaces[2].id])
+    id = await talk(maya, "chat", "Hello.")
+    await rc.jobs.drain(timeout=30)
+    jobs = await maya.memory.list_jobs(conversation_id=id)
+    assert sorted(job.memory_space_id for job in jobs) == sorted(space.id for space in spaces)
+    assert {name: await remembered(maya, name) for name in "abc"} == dict.fromkeys("abc", ["Hello."])
+
+
+async def test_a_paused_binding_does_nothing_and_goes_on_afterwards(rc: Recollect, maya: User) -> None:
+    space = await maya.memory.create_space("daily")
+    binding = await maya.memory.create_binding({"namespace": "chat"}, [space.id])
+    paused = await maya.memory.update_binding(binding.id, enabled=False)
+    assert (paused.enabled, paused.conversation_scope) == (False, binding.conversation_scope)
+    id = await talk(maya, "chat", "Unheard.")
+    await rc.jobs.drain(timeout=30)
+    with pytest.raises(NotFoundError, match="create_binding"):
+        await maya.memory.run_extraction_for_conversation(id)
+    await maya.memory.update_binding(binding.id, enabled=True)
+    await talk(maya, "chat", "Heard.")
+    await rc.jobs.drain(timeout=30)
+    assert await remembered(maya) == ["Heard."]
+    await maya.memory.run_extraction_for_conversation(id)
+    await rc.jobs.drain(timeout=30)
+    assert sorted(await remembered(maya)) == ["Heard.", "Unheard."]
+    await maya.memory.delete_binding(binding.id)
+    await talk(maya, "chat", "Too late.")
+    await rc.jobs.drain(timeout=30)
+    assert sorted(await remembered(maya)) == ["Heard.", "Unheard."]
+    assert await maya.memory.get_binding(binding.id) is None
+    with pytest.raises(NotFoundError):
+        await maya.memory.delete_binding(binding.id)
+
+
+async def test_others_see_what_is_about_them_and_change_nothing(rc: Recollect, maya: User) -> None:
+    omar, stranger = rc.user("omar"), rc.user("maya", app_id="other")
+    space = await maya.memory.create_space("daily")
+    everyone = await maya.memory.create_binding({"namespace": "chat", "user_id": "*"}, [space.id])
+    private = await maya.memory.create_binding({"namespace": "chat", "user_id": "maya"}, [space.id])
+    assert await maya.memory.list_bindings() == [everyone, private]
+    assert await omar.memory.list_bindings() == [everyone]
+    assert await stranger.memory.list_bindings() == []
+    assert await omar.memory.get_binding(private.id) is None
+    for user in (omar, stranger):
+        with pytest.raises(NotFoundError):
+            await user.memory.update_binding(everyone.id, enabled=False)
+        with pytest.raises(NotFoundError):
+            await user.memory.delete_binding(everyone.id)
+    with pytest.raises(NotFoundError):
+        await omar.memory.create_binding({"namespace": "chat"}, [space.id])
+
+
+async def test_windows_are_extracted_while_a_conversation_goes_on(rc: Recollect, maya: User) -> None:
+    space = await maya.memory.create_space("daily")
+    await maya.memory.create_binding(
+        {"namespace": "chat"}, [space.id], {"windowed": True, "window_turns": 2, "on_conversation_closed": True}
+    )
+    id = await talk(maya, "chat", "one", "two", "three", close=False)
+    await rc.jobs.drain(timeout=30)
+    assert await remembered(maya) == ["one", "two"]
+    await maya.conversations.append_turn(id, "four", {"content": "Yes."})
+    await maya.conversations.append_turn(id, "five", {"content": "Yes."})
+    await rc.jobs.drain(timeout=30)
+    assert await remembered(maya) == ["one", "two", "three", "four"]
+    await maya.conversations.close(id)
+    await rc.jobs.drain(timeout=30)
+    assert await remembered(maya) == ["one", "two", "three", "four", "five"]
+    jobs = await maya.memory.list_jobs(conversation_id=id)
+    assert sorted((job.from_seq, job.to_seq) for job in jobs) == [(1, 4), (5, 8), (9, 10)]
+
+
+@pytest.mark.parametrize(
+    ("scope", "spaces", "policy", "problem"),
+    [
+        ("chat", None, None, "conversation_scope"),
+        ([], None, None, "conversation_scope"),
+        ({"namespace": "chat", "tenant_id": "x"}, None, None, "a conversation scope has namespace, user_id"),
+        ({"namespace": "chat-*"}, None, None, "wildcard"),
+        ({"namespace": ""}, None, None, "namespace"),
+        ({"namespace": "chat"}, [], None, "memory_space_ids"),
+        ({"namespace": "chat"}, "ms_1", None, "memory_space_ids"),
+        ({"namespace": "chat"}, None, {"windowed": True}, "window_turns"),
+        ({"namespace": "chat"}, None, {"on_conversation_closed": False}, "never extracts"),
+        ({"namespace": "chat"}, None, {"extraction_version": "../v1"}, "extraction_version"),
+        ({"namespace": "chat"}, None, {"every": 3}, "an extraction policy has"),
+        ({"namespace": "chat"}, None, {"window_turns": -1}, "window_turns"),
+        ({"namespace": "chat"}, None, {"windowed": "yes"}, "windowed"),
+    ],
+)
+async def test_a_binding_that_makes_no_sense_is_refused(
+    maya: User, scope: Any, spaces: Any, policy: Any, problem: str
+) -> None:
+    space = await maya.memory.create_space("daily")
+    with pytest.raises(InvalidArgumentError, match=problem):
+        await maya.memory.create_binding(scope, [space.id] if spaces is None else spaces, policy)
+    assert await maya.memory.list_bindings() == []
+
+
+async def test_a_version_that_no_prompt_has_is_refused_at_once(url: str) -> None:
+    async with Recollect(url, model="claude-sonnet-5") as rc:
+        user = rc.user("maya")
+        space = await user.memory.create_space("daily")
+        with pytest.raises(ConfigurationError, match=r"v1.*v2"):
+            await user.memory.create_binding({"namespace": "chat"}, [space.id], {"extraction_version": "v9"})
+        id = await talk(user, "chat", "Hello.")
+        with pytest.raises(ConfigurationError, match="v9"):
+            await user.memory.run_extraction_for_conversation(id, "v9", space_id=space.id)
+
+
+async def test_a_space_can_be_named_instead_of_a_binding(rc: Recollect, maya: User) -> None:
+    space = await maya.memory.create_space("daily")
+    id = await talk(maya, "chat", "Hello.", close=False)
+    with pytest.raises(NotFoundError, match="binding"):
+        await maya.memory.run_extraction_for_conversation(id)
+    run = await maya.memory.run_extraction_for_conversation(id, space_id=space.id)
+    assert run.id is not None
+    assert run.id.startswith("job_")
+    await rc.jobs.drain(timeout=30)
+    assert await remembered(maya) == ["Hello."]
+    with pytest.raises(NotFoundError):
+        await rc.user("omar").memory.run_extraction_for_conversation(id, space_id=space.id)
+    empty = await maya.conversations.create("chat")
+    nothing = await maya.memory.run_extraction_for_conversation(empty.id, space_id=space.id)
+    assert (len(nothing), nothing.id, nothing.status.value) == (0, None, "done")
+
+
+async def test_everything_can_be_extracted_again_with_a_report(rc: Recollect, maya: User) -> None:
+    omar = rc.user("omar")
+    for user in (maya, omar):
+        for number in range(3):
+            await talk(user, "chat", f"Number {number}.")
+        await talk(user, "other", "Not this.")
+    space = await maya.memory.create_space("daily")
+    await maya.memory.create_binding({"namespace": "chat", "user_id": "*"}, [space.id])
+    seen: list[tuple[int, int]] = []
+    report = await maya.memory.replay("chat", "v2", on_progress=lambda now: seen.append((now.done, now.jobs)))
+    assert (report.conversations, report.jobs, report.done, report.failed, report.skipped) == (3, 3, 3, (), 0)
+    assert seen[-1] == (3, 3)
+    assert await remembered(maya) == ["Number 0.", "Number 1.", "Number 2."]
+    assert {job.extraction_version for job in await maya.memory.list_jobs()} == {"v2"}
+    assert await omar.memory.list_spaces() == []
+    everyone = await rc.replay()
+    assert (everyone.conversations, everyone.done, everyone.skipped) == (8, 6, 2)
+    assert await remembered(omar) == ["Number 0.", "Number 1.", "Number 2."]
+    assert await remembered(maya) == ["Number 0.", "Number 1.", "Number 2."]
+
+
+class Waiting:
+    """An extractor that takes its time."""
+
+    def __init__(self) -> None:
+        self.begun = asyncio.Event()
+        self.go_on = asyncio.Event()
+
+    async def extract(self, window: Window) -> Extraction:
+        self.begun.set()
+        await self.go_on.wait()
+        return Extraction()
+
+
+async def test_a_replay_that_is_cancelled_leaves_nothing_to_do(url: str) -> None:
+    extractor = Waiting()
+    async with Recollect(url, extractor=extractor) as rc:
+        user = rc.user("maya")
+        for number in range(5):
+            await talk(user, "chat", f"Number {number}.")
+        space = await user.memory.create_space("daily")
+        await user.memory.create_binding({"namespace": "chat"}, [space.id])
+        replay = asyncio.create_task(user.memory.replay())
+        await asyncio.wait_for(extractor.begun.wait(), 20)
+        replay.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await replay
+        extractor.go_on.set()
+        await rc.jobs.drain(timeout=30)
+        assert sorted(job.status.value for job in await user.memory.list_jobs()) == ["cancelled"] * 4 + ["done"]
