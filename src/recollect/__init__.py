@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _EXPORTS = {
+    "recollect.admin": ("Erased", "ExportReport"),
     "recollect.app": ("Recollect",),
     "recollect.embed": ("Embedder", "FunctionEmbedder", "OnnxEmbedder", "StaticEmbedder", "resolve_embedder"),
     "recollect.errors": (
         *("AtomSupersededError", "BudgetExceededError", "ChatError", "EmbeddingError", "ConfigurationError"),
-        *("ConversationClosedError",),
+        *("ConversationClosedError", "ExtractionError", "JobLostError"),
         *("InvalidArgumentError", "MaxIterationsError", "MissingExtraError", "MissingKeyError", "NotFoundError"),
         *("OutputValidationError", "ProviderAuthError", "ProviderConnectionError", "ProviderError"),
         *("ProviderOverloadedError", "ProviderRateLimitError", "ProviderRequestError", "ProviderResponseError"),
@@ -23,20 +24,27 @@ _EXPORTS = {
         *("StoreCorruptError", "StoreError", "StoreFullError", "StoreReadOnlyError", "StoreUnavailableError"),
         *("ToolError", "ToolSchemaError", "TurnConflictError", "UnknownModelError"),
     ),
+    "recollect.jobs": ("WorkerOptions",),
+    "recollect.memory.extraction.llm": ("LlmExtractor",),
+    "recollect.memory.extraction.replay": ("ReplayProgress", "ReplayReport"),
+    "recollect.memory.extraction.values": ("ExtractedEntity", "ExtractedFact", "Extraction", "Window"),
+    "recollect.memory.pattern_mining": ("PatternMining",),
     "recollect.types": (
         *("ChatReply", "ChatUsage", "Message", "MessagePart", "ReplyDelta", "StreamStop", "TextDelta"),
         *("ThinkingDelta", "ToolCall", "ToolResult", "ToolUseEnd", "ToolUseInputDelta", "ToolUseStart"),
         *("assistant_message", "audio_part", "file_part", "image_part", "message_text", "system_message"),
         *("text_part", "tool_result_message", "user_message"),
     ),
+    "recollect.types.bindings": ("Binding", "ConversationScope", "ExtractionPolicy"),
     "recollect.types.blocks": ("MediaBlock", "TextBlock", "ToolResultBlock", "ToolUseBlock"),
     "recollect.types.conversations": (
         *("AssistantTurn", "Conversation", "Event", "RollingSummary", "StoredMessage", "TurnOutcome"),
     ),
     "recollect.types.context": ("WorkingContext",),
+    "recollect.types.jobs": ("ExtractionRun", "Job", "JobStatus", "UsageRecord", "UsageTotal"),
     "recollect.types.memory": (
-        *("Atom", "AtomStatus", "Category", "CategoryKind", "Entity", "EntityType", "MemorySpace", "RecallHit"),
-        *("RecallMode", "RecallResult"),
+        *("Atom", "AtomStatus", "Category", "CategoryKind", "Citation", "Entity", "EntityType", "MemorySpace"),
+        *("RecallHit", "RecallMode", "RecallResult"),
     ),
     "recollect.types.scope": ("Scope",),
     "recollect.tools": ("Tool", "tool"),
@@ -50,6 +58,8 @@ _EXPORTS = {
 _HOME = {name: module for module, names in _EXPORTS.items() for name in names}
 
 if TYPE_CHECKING:
+    from recollect.admin import Erased as Erased
+    from recollect.admin import ExportReport as ExportReport
     from recollect.app import Recollect as Recollect
     from recollect.chat import AnthropicModel as AnthropicModel
     from recollect.chat import Approval as Approval
@@ -83,7 +93,9 @@ if TYPE_CHECKING:
     from recollect.errors import ConfigurationError as ConfigurationError
     from recollect.errors import ConversationClosedError as ConversationClosedError
     from recollect.errors import EmbeddingError as EmbeddingError
+    from recollect.errors import ExtractionError as ExtractionError
     from recollect.errors import InvalidArgumentError as InvalidArgumentError
+    from recollect.errors import JobLostError as JobLostError
     from recollect.errors import MaxIterationsError as MaxIterationsError
     from recollect.errors import MissingExtraError as MissingExtraError
     from recollect.errors import MissingKeyError as MissingKeyError
@@ -110,6 +122,15 @@ if TYPE_CHECKING:
     from recollect.errors import ToolSchemaError as ToolSchemaError
     from recollect.errors import TurnConflictError as TurnConflictError
     from recollect.errors import UnknownModelError as UnknownModelError
+    from recollect.jobs import WorkerOptions as WorkerOptions
+    from recollect.memory.extraction.llm import LlmExtractor as LlmExtractor
+    from recollect.memory.extraction.replay import ReplayProgress as ReplayProgress
+    from recollect.memory.extraction.replay import ReplayReport as ReplayReport
+    from recollect.memory.extraction.values import ExtractedEntity as ExtractedEntity
+    from recollect.memory.extraction.values import ExtractedFact as ExtractedFact
+    from recollect.memory.extraction.values import Extraction as Extraction
+    from recollect.memory.extraction.values import Window as Window
+    from recollect.memory.pattern_mining import PatternMining as PatternMining
     from recollect.tools import Tool as Tool
     from recollect.tools import tool as tool
     from recollect.types import ChatReply as ChatReply
@@ -134,6 +155,9 @@ if TYPE_CHECKING:
     from recollect.types import text_part as text_part
     from recollect.types import tool_result_message as tool_result_message
     from recollect.types import user_message as user_message
+    from recollect.types.bindings import Binding as Binding
+    from recollect.types.bindings import ConversationScope as ConversationScope
+    from recollect.types.bindings import ExtractionPolicy as ExtractionPolicy
     from recollect.types.blocks import MediaBlock as MediaBlock
     from recollect.types.blocks import TextBlock as TextBlock
     from recollect.types.blocks import ToolResultBlock as ToolResultBlock
@@ -145,10 +169,16 @@ if TYPE_CHECKING:
     from recollect.types.conversations import RollingSummary as RollingSummary
     from recollect.types.conversations import StoredMessage as StoredMessage
     from recollect.types.conversations import TurnOutcome as TurnOutcome
+    from recollect.types.jobs import ExtractionRun as ExtractionRun
+    from recollect.types.jobs import Job as Job
+    from recollect.types.jobs import JobStatus as JobStatus
+    from recollect.types.jobs import UsageRecord as UsageRecord
+    from recollect.types.jobs import UsageTotal as UsageTotal
     from recollect.types.memory import Atom as Atom
     from recollect.types.memory import AtomStatus as AtomStatus
     from recollect.types.memory import Category as Category
     from recollect.types.memory import CategoryKind as CategoryKind
+    from recollect.types.memory import Citation as Citation
     from recollect.types.memory import Entity as Entity
     from recollect.types.memory import EntityType as EntityType
     from recollect.types.memory import MemorySpace as MemorySpace

@@ -201,6 +201,8 @@ class Recollect:
         """
         from recollect.memory.extraction.replay import Replay
 
+        if extraction_version is not None:
+            self._memory.extractions.check_version(extraction_version)
         replay = Replay(self._runtime, self._memory.extractions, extraction_version, on_progress)
         return await replay.run(None, namespace, tenant_id, app_id)
 

@@ -136,6 +136,18 @@ async def test_others_see_what_is_about_them_and_change_nothing(rc: Recollect, m
         await omar.memory.create_binding({"namespace": "chat"}, [space.id])
 
 
+async def test_binding_at_every_start_gives_one_binding(rc: Recollect, maya: User) -> None:
+    space = await maya.memory.create_space("daily")
+    wanted = [{"namespace": "a"}, {"namespace": "b"}]
+    made = await asyncio.gather(*(maya.memory.create_binding(wanted, [space.id], once=True) for _ in range(5)))
+    assert len({binding.id for binding in made}) == 1
+    again = await maya.memory.create_binding(wanted[::-1], [space.id], {"extraction_version": "v2"}, once=True)
+    assert again == made[0]
+    other = await maya.memory.create_binding([{"namespace": "a"}], [space.id], once=True)
+    assert other.id != again.id
+    assert len(await maya.memory.list_bindings()) == 2
+
+
 async def test_windows_are_extracted_while_a_conversation_goes_on(rc: Recollect, maya: User) -> None:
     space = await maya.memory.create_space("daily")
     await maya.memory.create_binding(

@@ -16,21 +16,24 @@ import pytest
 import recollect
 
 NAMES = """
-AnthropicModel Approval AssistantTurn Atom AtomStatus AtomSupersededError BudgetExceededError Category
-CategoryKind ChatError ChatOptions ChatReply ChatRequest ChatUsage CompatibleModel ConfigurationError
-Conversation ConversationClosedError Embedder EmbeddingError Entity EntityType Event FunctionEmbedder
-GeminiModel InvalidArgumentError LoopResult MaxIterationsError MediaBlock MemorySpace Message MessagePart
-MissingExtraError MissingKeyError Model NotFoundError OllamaModel OnnxEmbedder OpenAIModel OpenRouterModel
-OutputValidationError ProviderAuthError ProviderConnectionError ProviderError ProviderOverloadedError
-ProviderRateLimitError ProviderRegistration ProviderRequestError ProviderResponseError ProviderTimeoutError
-RecallHit RecallMode RecallResult Recollect RecollectError ReplyDelta RollingSummary SchemaVersionError Scope
-StaticEmbedder StoreBusyError StoreClosedError StoreCorruptError StoreError StoreFullError StoreReadOnlyError
-StoreUnavailableError StoredMessage StreamStop TextBlock TextDelta ThinkingDelta Tool ToolCall ToolError
-ToolResult ToolResultBlock ToolSchemaError ToolUseBlock ToolUseEnd ToolUseInputDelta ToolUseStart
-TurnConflictError TurnOutcome UnknownModelError WorkingContext XaiModel __version__ assistant_message
-audio_part file_part image_part make_usage message_text open_model resolve_embedder run_loop run_loop_messages
-run_loop_stream run_loop_stream_messages stream_loop system_message text_part tool tool_result_message
-user_message with_providers
+AnthropicModel Approval AssistantTurn Atom AtomStatus AtomSupersededError Binding BudgetExceededError
+Category CategoryKind ChatError ChatOptions ChatReply ChatRequest ChatUsage Citation CompatibleModel
+ConfigurationError Conversation ConversationClosedError ConversationScope Embedder EmbeddingError Entity
+EntityType Erased Event ExportReport ExtractedEntity ExtractedFact Extraction ExtractionError
+ExtractionPolicy ExtractionRun FunctionEmbedder GeminiModel InvalidArgumentError Job JobLostError JobStatus
+LlmExtractor LoopResult MaxIterationsError MediaBlock MemorySpace Message MessagePart MissingExtraError
+MissingKeyError Model NotFoundError OllamaModel OnnxEmbedder OpenAIModel OpenRouterModel
+OutputValidationError PatternMining ProviderAuthError ProviderConnectionError ProviderError
+ProviderOverloadedError ProviderRateLimitError ProviderRegistration ProviderRequestError
+ProviderResponseError ProviderTimeoutError RecallHit RecallMode RecallResult Recollect RecollectError
+ReplayProgress ReplayReport ReplyDelta RollingSummary SchemaVersionError Scope StaticEmbedder StoreBusyError
+StoreClosedError StoreCorruptError StoreError StoreFullError StoreReadOnlyError StoreUnavailableError
+StoredMessage StreamStop TextBlock TextDelta ThinkingDelta Tool ToolCall ToolError ToolResult
+ToolResultBlock ToolSchemaError ToolUseBlock ToolUseEnd ToolUseInputDelta ToolUseStart TurnConflictError
+TurnOutcome UnknownModelError UsageRecord UsageTotal Window WorkerOptions WorkingContext XaiModel
+__version__ assistant_message audio_part file_part image_part make_usage message_text open_model
+resolve_embedder run_loop run_loop_messages run_loop_stream run_loop_stream_messages stream_loop
+system_message text_part tool tool_result_message user_message with_providers
 """.split()  # noqa: SIM905
 
 CHAT_NAMES = """
@@ -75,7 +78,9 @@ def test_every_exported_name_is_explained(name: str) -> None:
     if not (inspect.isclass(exported) and issubclass(exported, Exception)) and name not in (
         *("ChatRequest", "Conversation", "Event", "LoopResult", "Model", "RollingSummary", "StoredMessage"),
         *("Atom", "AtomStatus", "Embedder", "Entity", "EntityType", "MemorySpace", "RecallHit", "RecallMode"),
-        *("RecallResult", "TurnOutcome", "WorkingContext"),
+        *("RecallResult", "TurnOutcome", "WorkingContext", "Binding", "Citation", "ExportReport", "ExtractedEntity"),
+        *("ExtractedFact", "Extraction", "ExtractionPolicy", "ExtractionRun", "Job", "JobStatus", "ReplayProgress"),
+        *("ReplayReport", "UsageRecord", "UsageTotal", "Window"),
     ):
         assert ">>>" in text, f"{name} has no example"
 

@@ -34,12 +34,15 @@ class Extracting(Asking):
         conversation_scope: ScopeLike | Iterable[ScopeLike],
         memory_space_ids: Iterable[str],
         extraction_policy: PolicyLike | None = None,
+        *,
+        once: bool = False,
     ) -> Binding:
         """From now on, let conversations become memories.
 
         `conversation_scope` says which: `{"namespace": "chat", "user_id": "*"}`, where "*" is any, or a list of such.
         `memory_space_ids` are spaces of this user; conversations of others go to their own spaces of the same names,
-        made when missing. By default a conversation is extracted when it closes.
+        made when missing. By default a conversation is extracted when it closes. With `once`, a binding that this user
+        made before of the same scopes and spaces is given back as it is: for programs that bind whenever they start.
         """
         scopes = binding_checks.scopes(conversation_scope)
         policy = binding_checks.policy(extraction_policy)
@@ -66,7 +69,7 @@ class Extracting(Asking):
             updated_at=now,
             created_by=self._scope.user_id,
         )
-        made = await self._runtime.store.bindings.create(self._scope, binding)
+        made = await self._runtime.store.bindings.create(self._scope, binding, once=once)
         self._extractions.wake()
         return made
 

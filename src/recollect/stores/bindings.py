@@ -22,11 +22,10 @@ class SqlBindings:
         self._engine = engine
         self._events = events
 
-    async def create(self, scope: Scope, binding: Binding) -> Binding:
+    async def create(self, scope: Scope, binding: Binding, *, once: bool = False) -> Binding:
         # What was committed before has a position up to this one, so it is not extracted.
         since = await self._events.latest()
-        await self._engine.write(scope, partial(_create, binding, since))
-        return binding
+        return await self._engine.write(scope, partial(_create, scope, binding, since, once))
 
     async def get(self, scope: Scope, id: str) -> Binding | None:
         return await self._engine.read(scope, partial(_get, scope, id))
@@ -49,10 +48,21 @@ def concerns(binding: Binding, user_id: str) -> bool:
     return about or binding.created_by == user_id
 
 
-def _create(binding: Binding, since: int) -> Operation[None]:
+def _create(scope: Scope, binding: Binding, since: int, once: bool) -> Operation[Binding]:
+    if once:
+        yield "platform_mark_lock", {"name": f"bindings:{binding.tenant_id}:{binding.app_id}"}
+        for known in (yield from _list(scope)):
+            if _means(known) == _means(binding):
+                return known
     values = job_rows.binding_values(binding, since)
     yield "platform_binding_create", values
     yield event("binding.created", binding.id, {}, values["now"])
+    return binding
+
+
+def _means(binding: Binding) -> tuple[object, ...]:
+    """What makes two bindings the same: whose they are, and what goes where."""
+    return binding.created_by, frozenset(binding.conversation_scope), frozenset(binding.memory_space_ids)
 
 
 def _get(scope: Scope, id: str) -> Operation[Binding | None]:
@@ -84,8 +94,8 @@ def _update(
     enabled = binding.enabled if enabled is None else enabled
     if (policy, enabled) == (binding.extraction_policy, binding.enabled):
         return binding
-    values = {"id": id, "policy": job_rows.policy_text(policy), "enabled": int(enabled), "now": now}
-    yield "platform_binding_update", values
+    changed = {"policy": job_rows.policy_text(policy), "windowed": int(policy.windowed), "enabled": int(enabled)}
+    yield "platform_binding_update", {"id": id, "now": now, **changed}
     yield event("binding.updated", id, {"enabled": enabled}, now)
     [row] = yield "platform_binding_get", {"id": id}
     return job_rows.binding(row).binding

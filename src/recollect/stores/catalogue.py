@@ -48,7 +48,7 @@ def statements(dialect: Dialect) -> Mapping[str, Statement]:
 
 
 def _part(name: re.Match[str]) -> str:
-    return _text(HERE / "sql" / "parts" / f"{name[1]}.sql").rstrip()
+    return _PART.sub(_part, _text(HERE / "sql" / "parts" / f"{name[1]}.sql").rstrip())
 
 
 def _text(path: Path) -> str:

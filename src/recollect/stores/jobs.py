@@ -16,6 +16,8 @@ from recollect.types.jobs import Job, JobStatus, UsageRecord, UsageTotal
 from recollect.types.scope import Scope
 from recollect.types.times import to_micros
 
+COUNTED = 100
+
 
 class SqlJobs:
     """`JobLog` on an engine."""
@@ -179,7 +181,9 @@ def _ended(end: JobEnd, make: Any) -> Operation[Job | None]:
 
 
 def _failed(job: Job, now: int) -> tuple[str, dict[str, Any]]:
-    data = {"conversation_id": job.conversation_id, "space_id": job.memory_space_id, "error": job.error}
+    # The error may quote what was said: it is the user's, and stays with the job.
+    kind = (job.error or "").partition(":")[0]
+    data = {"conversation_id": job.conversation_id, "space_id": job.memory_space_id, "error": kind}
     return event("extraction.failed", job.id, data, now)
 
 
@@ -236,13 +240,14 @@ def _move(job: Job, statement: str, told: str, values: dict[str, Any]) -> Operat
 
 
 def _waiting(at: int) -> Operation[tuple[int, float | None]]:
-    [row] = yield "platform_jobs_waiting", {"at": at}
+    [row] = yield "platform_jobs_waiting", {"at": at, "limit": COUNTED}
     return int(row[0]), None if row[1] is None else row[1] / 1_000_000
 
 
 def _add_usage(records: Sequence[UsageRecord]) -> Operation[None]:
     for record in records:
-        if (yield "conversation_get", {"id": record.conversation_id}):  # or it was erased meanwhile
+        id = record.conversation_id
+        if id is None or (yield "conversation_get", {"id": id}):  # or it was erased meanwhile
             yield "usage_insert", job_rows.usage_values(record)
 
 

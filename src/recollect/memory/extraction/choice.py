@@ -28,7 +28,7 @@ def check_extractor(extractor: Any) -> ExtractorLike:
         found: ExtractorLike = extractor
         return found
     raise ConfigurationError(
-        f"extractor is 'llm', 'verbatim' or an object with a method extract, as LlmExtractor has, not {extractor!r:.80}."
+        f"extractor is 'llm', 'verbatim' or an object with a method extract, like LlmExtractor, not {extractor!r:.80}."
     )
 
 

@@ -31,7 +31,14 @@ class Claim:
 
     @property
     def ends(self) -> datetime | None:
-        return self.fact.valid_to
+        """When it was over, if that is known and can be."""
+        ends = self.fact.valid_to
+        return ends if ends is not None and ends > self.begins else None
+
+    @property
+    def was_over(self) -> bool:
+        """Whether it was so no more when it was said."""
+        return self.ends is not None and self.ends <= self.said
 
     @property
     def cited(self) -> frozenset[str]:

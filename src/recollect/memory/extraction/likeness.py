@@ -86,7 +86,7 @@ def overlap(a: str, b: str) -> float:
 
 def negates(text: str) -> bool:
     """Whether a text says that something is not so, in a language of which we know the words."""
-    pieces = tokens(folded(text))
+    pieces = tokens(text if text.isascii() else folded(text))
     return any(piece in _NEGATIONS or piece.endswith(("n't", "n\u2019t")) for piece in pieces)
 
 

@@ -81,7 +81,7 @@ class LlmExtractor:
         found, usage = await ask(
             self._options(self.decision_model or self.model, as_prompts(self.prompts).reconcile().text),
             questionnaire(asked),
-            judged_schema(len(asked)),
+            judged_schema(len(asked), max(len(question.candidates) for question in asked)),
             lambda answer: read_decisions(spec.parse(answer), asked),
             self.retries,
         )

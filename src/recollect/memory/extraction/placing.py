@@ -39,8 +39,8 @@ class Placing:
         return SUPERSEDED
 
     def place(self, claim: Claim, line: Sequence[Entry], change: Change) -> str:
-        """A fact among those of which one is so at a time."""
-        held = holder(line, claim.said)
+        """A fact among those of which one is so at a time. What was over when it was said is placed by its dates."""
+        held = None if claim.was_over else holder(line, claim.said)
         if change is Change.CORRECTED and held is not None:
             return self.correct(claim, line, held)
         begins = claim.begins
@@ -51,7 +51,7 @@ class Placing:
 
     def correct(self, claim: Claim, line: Sequence[Entry], wrong: Entry) -> str:
         """A fact that was so all the time that another was thought to be."""
-        if wrong.never_held or wrong.begins > claim.said:
+        if wrong.never_held or wrong.begins > claim.said or claim.was_over:
             return self.place(claim, line, Change.CHANGED)
         begins = wrong.begins
         if wrong.is_last and claim.fact.valid_from is not None:

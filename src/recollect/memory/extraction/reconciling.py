@@ -9,6 +9,7 @@ from typing import Any
 from recollect.conversations.runtime import Runtime
 from recollect.errors import StoreBusyError
 from recollect.memory.embedding import Embedding
+from recollect.memory.extraction.accounting import accounted
 from recollect.memory.extraction.embedded import embedded
 from recollect.memory.extraction.entities import names, resolve
 from recollect.memory.extraction.reconcile import Plan, plan, slots
@@ -39,9 +40,12 @@ class Reconciler:
     async def add(self, job: Job, drafts: Sequence[AtomDraft]) -> None:
         """Add atoms as they are; what was made from the same origin before is there already."""
         changes = await embedded(self._embedding, drafts)
+        origins = [draft.origin for draft in drafts if draft.origin is not None]
         for _ in range(ATTEMPTS):
             version = await self._memories.version(job.scope, job.memory_space_id)
-            end = JobEnd(job.id, job.attempts, {"added": len(drafts)})
+            known = await self._memories.originals(job.scope, job.memory_space_id, origins)
+            counts = {"added": len(drafts) - len(known), "unchanged": len(known)}
+            end = JobEnd(job.id, job.attempts, counts)
             if await self._changed(job, Reconciliation(changes=changes), version, end):
                 return
         raise _busy(job)
@@ -118,9 +122,9 @@ class Reconciler:
 
     async def _decided(self, job: Job, found: Plan, decider: Decider, used: list[UsageRecord]) -> dict[int, Decision]:
         """All questions in one call."""
-        answers = await decider.decide(list(found.questions.values()))
-        now, known = self._runtime.clock(), {"conversation_id": job.conversation_id, "job_id": job.id}
-        used += [UsageRecord.of(each, job.scope, "reconciliation", now, **known) for each in answers.usage]
+        answers = await accounted(
+            self._runtime, job, "reconciliation", used, decider.decide([*found.questions.values()])
+        )
         return dict(zip(found.questions, answers.decisions, strict=True))
 
     async def _changed(self, job: Job, wanted: Reconciliation, version: int, end: JobEnd) -> bool:

@@ -95,12 +95,14 @@ def found_schema(ids: Sequence[str], *, quotes: bool) -> dict[str, Any]:
     return schema
 
 
-def judged_schema(facts: int) -> dict[str, Any]:
-    """The schema of `Judged` for so many facts."""
+def judged_schema(facts: int, candidates: int) -> dict[str, Any]:
+    """The schema of `Judged` for so many facts, none of which has more candidates than that."""
     schema = deepcopy(_exact(Judged))
     decisions = schema["properties"]["decisions"]
     decisions.update(minItems=facts, maxItems=facts)
-    decisions["items"]["properties"]["fact"].update(minimum=1, maximum=facts)
+    properties = decisions["items"]["properties"]
+    properties["fact"].update(minimum=1, maximum=facts)
+    properties["candidate"]["anyOf"][0].update(minimum=1, maximum=candidates)
     return schema
 
 

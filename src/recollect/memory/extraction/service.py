@@ -9,13 +9,13 @@ from typing import Any
 from recollect.conversations.runtime import Runtime
 from recollect.errors import JobLostError
 from recollect.memory.embedding import Embedding
+from recollect.memory.extraction.accounting import accounted
 from recollect.memory.extraction.choice import ExtractorLike, resolve_extractor
 from recollect.memory.extraction.reconciling import Reconciler
 from recollect.memory.extraction.values import Window, as_decider
 from recollect.memory.recalling import Recall
 from recollect.types.conversations import StoredMessage
 from recollect.types.jobs import Job, UsageRecord
-from recollect.types.replies import ChatUsage
 
 WINDOW_LENGTH = 24_000
 """How many characters of a conversation are read at once: about 6,000 tokens, which every model takes."""
@@ -60,8 +60,7 @@ class Extractions:
             return
         used: list[UsageRecord] = []
         try:
-            extraction = await extractor.extract(window)
-            used += self._records(job, "extraction", extraction.usage)
+            extraction = await accounted(self._runtime, job, "extraction", used, extractor.extract(window))
             await self._reconciler.run(job, window, extraction, as_decider(extractor), used)
         except BaseException:
             await asyncio.shield(self._runtime.store.jobs.add_usage(used))
@@ -79,11 +78,6 @@ class Extractions:
         if job.from_seq > 1:
             before = await log.messages(job.scope, conversation.id, before=job.from_seq, limit=CONTEXT)
         return Window(conversation, _said(found), _said(before), job.extraction_version)
-
-    def _records(self, job: Job, purpose: str, usage: Sequence[ChatUsage]) -> list[UsageRecord]:
-        now = self._runtime.clock()
-        known = {"conversation_id": job.conversation_id, "job_id": job.id}
-        return [UsageRecord.of(each, job.scope, purpose, now, **known) for each in usage]
 
 
 def _said(messages: Sequence[StoredMessage]) -> tuple[StoredMessage, ...]:

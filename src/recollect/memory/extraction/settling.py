@@ -131,7 +131,7 @@ class Settling:
         """Do as was decided; what was not is asked."""
         decision = self._decision(claim, self._alike(claim))
         chosen = None if decision is None or decision.atom_id is None else self._ledger.get(decision.atom_id)
-        if decision is None or chosen is None:
+        if decision is None or chosen is None or chosen.status is AtomStatus.DELETED:
             return None
         match decision.verdict:
             case Verdict.NEW:

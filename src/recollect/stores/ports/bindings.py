@@ -14,11 +14,12 @@ class Bindings(Protocol):
 
     - A user sees the bindings it made and those that match its conversations. It may change those it made, and those
       whose maker is gone; others raise `NotFoundError`.
-    - `create` holds for what happens from then on: a conversation that was closed before is not extracted.
+    - `create` holds for what happens from then on: a conversation that was closed before is not extracted. With `once`,
+      the user's binding of the same scopes and spaces is given back as it is, if there is one.
     - `update` leaves what is None as it is. The scope never changes.
     """
 
-    async def create(self, scope: Scope, binding: Binding) -> Binding: ...
+    async def create(self, scope: Scope, binding: Binding, *, once: bool = False) -> Binding: ...
 
     async def get(self, scope: Scope, id: str) -> Binding | None: ...
 

@@ -84,8 +84,8 @@ class ConversationLog(Protocol):
     - `begin_turn` claims the conversation, appends the user's message and reads the tail, all in one transaction; or
       gives `TurnBusy` and changes nothing. A claim past its time, or of the owner to `evict`, is taken over. `end_turn`
       gives it up and `extend_turn` prolongs it, if it is still held.
-    - `everyones` gives conversations across users in the order of ids, after one; with `unsummarized`, those that are so
-      many turns past their summary.
+    - `everyones` gives conversations across users in the order of ids, after one; with `unsummarized`, those that are
+      so many turns past their summary.
     - `save_summary` replaces the rolling summary if it still reaches to `expected_seq`, and gives None if it does not.
     """
 

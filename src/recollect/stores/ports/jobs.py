@@ -53,7 +53,7 @@ class JobLog(Protocol):
     - `release` queues again what an owner that is gone was running, and `owners` names those who run something.
     - `retry` queues a job that is over again, as new; `cancel` ends one that waits, and leaves one that is over as it
       is. Both raise `NotFoundError`.
-    - `waiting` counts the jobs that are due or run, and gives the moment the next delayed one is due.
+    - `waiting` counts the jobs that are due or run, up to a hundred, and gives the moment the next delayed one is due.
     - `usage` lists calls, `usage_totals` adds them up by scope, purpose and model; both the newest first.
     """
 

@@ -2,9 +2,11 @@
 
 -- name: platform_binding_create!
 INSERT INTO bindings
-    (id, tenant_id, app_id, created_by, scopes, space_ids, space_names, policy, enabled, since, created_at, updated_at)
+    (id, tenant_id, app_id, created_by, scopes, space_ids, space_names, policy, enabled, windowed, about_user, since,
+    created_at, updated_at)
 VALUES
-    (:id, :tenant_id, :app_id, :created_by, :scopes, :space_ids, :space_names, :policy, :enabled, :since, :now, :now);
+    (:id, :tenant_id, :app_id, :created_by, :scopes, :space_ids, :space_names, :policy, :enabled, :windowed, :about_user,
+    :since, :now, :now);
 
 -- name: platform_binding_get^
 SELECT {binding_columns}
@@ -17,14 +19,25 @@ FROM bindings
 WHERE tenant_id = :tenant_id AND app_id = :app_id
 ORDER BY id;
 
--- name: platform_bindings
+-- name: platform_bindings_about
+-- Those that may be about a user: an app can have one for each of its users.
 SELECT {binding_columns}
 FROM bindings
-ORDER BY id;
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND about_user = :user_id
+UNION ALL
+SELECT {binding_columns}
+FROM bindings
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND about_user IS NULL;
+
+-- name: platform_bindings_ask^
+-- What all of them together ask for: events from which position on, and whether also messages.
+SELECT
+    (SELECT MIN(since) FROM bindings),
+    (SELECT COUNT(*) FROM (SELECT 1 FROM bindings WHERE windowed = 1 AND enabled = 1 LIMIT 1) AS found);
 
 -- name: platform_binding_update!
 UPDATE bindings
-SET policy = :policy, enabled = :enabled, updated_at = :now
+SET policy = :policy, enabled = :enabled, windowed = :windowed, updated_at = :now
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND id = :id;
 
 -- name: platform_binding_delete!

@@ -33,6 +33,15 @@ WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND con
     AND binding_id = :binding_id AND space_id = :space_id AND extraction_version = :version
 ORDER BY from_seq;
 
+-- name: job_last_of_target^
+-- Windows follow one another: what the last one covers, all of them do.
+SELECT to_seq
+FROM jobs
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND conversation_id = :conversation_id
+    AND binding_id = :binding_id AND space_id = :space_id AND extraction_version = :version
+ORDER BY from_seq DESC
+LIMIT 1;
+
 -- name: job_end^
 -- An attempt whose lease was lost ends nothing.
 UPDATE jobs
@@ -59,19 +68,21 @@ RETURNING {job_columns};
 
 -- name: message_lengths
 -- What windows are made of.
-SELECT seq, turn_id, role, LENGTH(content)
+SELECT seq, turn_id, role, stop_reason, LENGTH(content)
 FROM messages
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND conversation_id = :conversation_id
     AND seq > :after
 ORDER BY seq;
 
 -- name: usage_insert!
+-- Whoever does not know whether it was stored may store it again.
 INSERT INTO usage
     (tenant_id, app_id, user_id, id, purpose, job_id, conversation_id, model, provider, input_tokens, output_tokens,
     cost_usd, created_at)
 VALUES
     (:tenant_id, :app_id, :user_id, :id, :purpose, :job_id, :conversation_id, :model, :provider, :input_tokens,
-    :output_tokens, :cost_usd, :created_at);
+    :output_tokens, :cost_usd, :created_at)
+ON CONFLICT (tenant_id, app_id, user_id, id) DO NOTHING;
 
 -- name: usage_list
 SELECT {usage_columns}
@@ -115,20 +126,28 @@ WHERE id = :id AND status = 'running' AND attempts = :attempt
 RETURNING id;
 
 -- name: platform_job_owners
+-- Both statuses are named where one is meant: so SQLite knows that the small index of what is not over will do.
 SELECT DISTINCT owner
 FROM jobs
-WHERE status = 'running' AND owner IS NOT NULL;
+WHERE status IN ('queued', 'running') AND status = 'running' AND owner IS NOT NULL;
 
 -- name: platform_job_release
 UPDATE jobs
 SET status = 'queued', owner = NULL, lease_until = NULL, updated_at = :now
-WHERE status = 'running' AND owner = :owner
+WHERE status IN ('queued', 'running') AND status = 'running' AND owner = :owner
 RETURNING {job_columns};
 
 -- name: platform_jobs_waiting^
-SELECT COUNT(CASE WHEN status = 'running' OR due_at <= :at THEN 1 END), MIN(CASE WHEN due_at > :at THEN due_at END)
-FROM jobs
-WHERE status IN ('queued', 'running');
+-- No more than the limit is counted: it is asked often, and there may be many.
+SELECT
+    (SELECT COUNT(*)
+    FROM (
+        SELECT 1
+        FROM jobs
+        WHERE status IN ('queued', 'running') AND (status = 'running' OR (due_at <= :at AND {first_of_space}))
+        LIMIT CAST(:limit AS BIGINT)
+    ) AS due),
+    (SELECT MIN(due_at) FROM jobs WHERE status IN ('queued', 'running') AND due_at > :at);
 
 -- name: platform_usage_list
 SELECT {usage_columns}

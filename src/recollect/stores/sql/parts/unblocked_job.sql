@@ -1,5 +1,2 @@
 status IN ('queued', 'running') AND due_at <= :at AND (status = 'queued' OR lease_until <= :at)
-AND NOT EXISTS (
-    SELECT 1
-    FROM jobs AS earlier
-    WHERE earlier.space_id = jobs.space_id AND earlier.status IN ('queued', 'running') AND earlier.id < jobs.id)
+AND {first_of_space}

@@ -1,0 +1,213 @@
+"""What extraction must never do: remember what nobody said, forget what was said, or say it twice."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from recollect import ChatRequest, ProviderOverloadedError, Recollect, WorkerOptions, message_text
+from recollect.app import User
+from recollect.testing import FunctionModel, ScriptedModel, answers
+from recollect.types import ChatReply
+from recollect.types.jsontext import dump_json
+from recollect.types.memory import MemorySpace
+from tests.conformance.test_extraction import JANUARY, MARCH, about, begin, fact, found
+
+
+async def bound(rc: Recollect, name: str = "maya", namespace: str = "chat") -> tuple[User, MemorySpace]:
+    user = rc.user(name)
+    space = await user.memory.create_space("chat")
+    await user.memory.create_binding({"namespace": namespace, "user_id": "*"}, [space.id])
+    return user, space
+
+
+async def test_only_what_the_person_saw_reaches_the_model(url: str) -> None:
+    with ScriptedModel([found()]) as model:
+        async with Recollect(url, model=model) as rc:
+            user, _ = await bound(rc)
+            talks = user.conversations
+            id = (await talks.create("chat")).id
+            await talks.append_system_message(id, "RECALLED: user lives in Oslo")
+            await talks.append_user_message(id, "INTERNAL PROMPT with memories", visibility="internal")
+            await talks.append_system_message(id, "HIDDEN NOTE", visibility="hidden")
+            await talks.append_user_message(id, "Do you know where I live?")
+            await talks.append_assistant_turn(
+                id, [{"type": "tool_use", "id": "t1", "name": "recall", "arguments": {"query": "TOOL CALL"}}]
+            )
+            await talks.append_tool_result(id, "t1", "TOOL RESULT: Oslo", tool_name="recall")
+            await talks.append_assistant_turn(id, "Perhaps in Oslo?")
+            await talks.close(id)
+            await rc.jobs.drain(timeout=30)
+            [request] = model.requests
+            sent = "\n".join(map(message_text, request.messages))
+            assert "Do you know where I live?" in sent
+            assert "Perhaps in Oslo?" in sent
+            for secret in ("RECALLED", "INTERNAL", "HIDDEN", "TOOL"):
+                assert secret not in sent
+
+
+async def test_what_only_the_assistant_said_is_not_remembered_and_the_job_says_so(url: str) -> None:
+    with ScriptedModel([found(fact("User lives in Oslo.", ["m2"]), fact("User likes tea.", ["m1"]))]) as model:
+        async with Recollect(url, model=model) as rc:
+            story = await begin(rc, model)
+            await story.talk(JANUARY, "I like tea.")
+            assert set(await story.current()) == {"User likes tea."}
+            [job] = await story.jobs()
+            assert job.result["left_out"] == 1
+            [left_out] = job.result["left_out_facts"]
+            assert left_out["text"] == "User lives in Oslo."
+            assert "assistant" in left_out["why"]
+            [event] = await rc.events.read(types=["extraction.completed"])
+            assert "Oslo" not in dump_json(dict(event.data))  # events carry no texts
+
+
+async def test_words_that_were_not_said_are_no_proof(url: str) -> None:
+    quoted = [
+        fact("User likes tea.", ["m1"], quote="I like TEA"),
+        fact("User hates coffee.", ["m1"], quote="I hate coffee"),
+    ]
+    with ScriptedModel([found(*quoted)]) as model:
+        async with Recollect(url, model=model) as rc:
+            story = await begin(rc, model, extraction_version="v2")
+            await story.talk(JANUARY, "I like tea.")
+            assert set(await story.current()) == {"User likes tea."}
+
+
+async def test_what_was_deleted_does_not_come_back_until_it_is_said_again(url: str) -> None:
+    same = found(fact("User's ex is called Tom.", ["m1"]))
+    with ScriptedModel([same, same, same]) as model:
+        async with Recollect(url, model=model) as rc:
+            story = await begin(rc, model)
+            talk = await story.talk(JANUARY, "My ex is called Tom.")
+            [atom] = (await story.current()).values()
+            await story.user.memory.delete_atom(atom.id)
+            await story.user.memory.run_extraction_for_conversation(talk)
+            await rc.jobs.drain(timeout=30)
+            assert await story.current() == {}
+            [job] = await story.jobs()
+            assert "deleted" in job.result["left_out_facts"][0]["why"]
+            await story.talk(MARCH, "By the way, my ex is called Tom.")
+            assert set(await story.current()) == {"User's ex is called Tom."}
+
+
+async def test_a_long_conversation_is_read_in_windows_one_call_each(url: str) -> None:
+    calls: list[str] = []
+
+    def reads(request: ChatRequest) -> ChatReply:
+        calls.append(message_text(request.messages[-1]))
+        return ChatReply(text=dump_json({"facts": [], "entities": []}))
+
+    async with Recollect(url, model=FunctionModel(reads)) as rc:
+        user, _ = await bound(rc)
+        talk = await user.conversations.create("chat")
+        for number in range(12):
+            await user.conversations.append_turn(talk.id, f"Turn {number}: {'word ' * 1_000}", {"content": "Yes."})
+        await user.conversations.close(talk.id)
+        await rc.jobs.drain(timeout=30)
+        jobs = await user.memory.list_jobs(conversation_id=talk.id)
+        assert {job.status.value for job in jobs} == {"done"}
+        windows = sorted((job.from_seq, job.to_seq) for job in jobs)
+        assert len(calls) == len(windows) > 1
+        assert [first for first, _ in windows] == [1, *(last + 1 for _, last in windows[:-1])]
+        assert windows[-1][1] == 24
+        for number in range(12):
+            assert sum(f'"Turn {number}: ' in call.split("<before>")[-1] for call in calls) >= 1
+
+
+async def test_the_same_thing_said_in_many_conversations_at_once_is_one_atom(url: str) -> None:
+    def reads(request: ChatRequest) -> ChatReply:
+        facts = [fact("User lives in Porto.", ["m1"], **about("user", "home city", "Porto"))]
+        return ChatReply(text=dump_json({"facts": facts, "entities": []}))
+
+    async with Recollect(url, model=FunctionModel(reads), worker=WorkerOptions(concurrency=8)) as rc:
+        user, space = await bound(rc, namespace="*")
+
+        async def talk(number: int) -> str:
+            conversation = await user.conversations.create(f"chat-{number}")
+            await user.conversations.append_turn(conversation.id, "I live in Porto.", {"content": "Yes."})
+            await user.conversations.close(conversation.id)
+            return conversation.id
+
+        async def write() -> None:
+            for number in range(10):
+                await user.memory.add_atom(space.id, f"Something else, number {number}.")
+
+        *ids, _ = await asyncio.gather(*(talk(number) for number in range(8)), write())
+        await rc.jobs.drain(timeout=40)
+        atoms = [atom for atom in await user.memory.list_atoms(space.id) if "Porto" in atom.text]
+        assert len(atoms) == 1
+        assert sorted(citation.conversation_id for citation in atoms[0].citations) == sorted(map(str, ids))
+
+
+async def test_a_provider_that_fails_is_tried_again_and_nothing_is_lost(url: str) -> None:
+    script = [ProviderOverloadedError("busy"), found(fact("User likes tea.", ["m1"]))]
+    options = WorkerOptions(first_delay=0.05, poll=0.2)
+    with ScriptedModel(script) as model:
+        async with Recollect(url, model=model, worker=options) as rc:
+            user, space = await bound(rc)
+            talk = await user.conversations.create("chat")
+            await user.conversations.append_turn(talk.id, "I like tea.", {"content": "Yes."})
+            await user.conversations.close(talk.id)
+            async with asyncio.timeout(30):
+                while not await user.memory.list_atoms(space.id):
+                    await asyncio.sleep(0.05)
+            await rc.jobs.drain(timeout=30)
+            [job] = await user.memory.list_jobs()
+            assert (job.status.value, job.attempts) == ("done", 2)
+
+
+async def test_what_one_process_leaves_another_does(url: str, tmp_path: Path) -> None:
+    if url == ":memory:":
+        pytest.skip("only one process sees it")
+    async with Recollect(url, worker=False) as rc:
+        user, space = await bound(rc)
+        talk = await user.conversations.create("chat")
+        await user.conversations.append_turn(talk.id, "I like tea.", {"content": "Yes."})
+        await user.conversations.close(talk.id)
+        with pytest.raises(TimeoutError, match="worker"):
+            await rc.jobs.drain(timeout=0.3)
+        assert await user.memory.list_atoms(space.id) == []
+        async with Recollect(url) as other:
+            await other.jobs.drain(timeout=30)
+        assert [atom.text for atom in await user.memory.list_atoms(space.id)] == ["Assistant: Yes.", "User: I like tea."]
+
+
+async def test_what_a_turn_adds_after_closing_is_extracted_too(url: str) -> None:
+    async with Recollect(url, extractor="verbatim") as rc:
+        user, space = await bound(rc)
+        talk = await user.conversations.create("chat")
+        asked = asyncio.Event()
+        closed = asyncio.Event()
+
+        async def slow(request: ChatRequest) -> ChatReply:
+            asked.set()
+            await closed.wait()
+            return ChatReply(text="Late answer.")
+
+        turn = asyncio.create_task(user.conversations.run_turn(talk.id, FunctionModel(slow), "Question?"))
+        await asked.wait()
+        await user.conversations.close(talk.id)
+        await rc.jobs.drain(timeout=30)
+        closed.set()
+        await turn
+        await rc.jobs.drain(timeout=30)
+        assert [atom.text for atom in await user.memory.list_atoms(space.id)] == [
+            "Assistant: Late answer.",
+            "User: Question?",
+        ]
+
+
+async def test_summaries_are_accounted_for(url: str) -> None:
+    with ScriptedModel([answers("A summary.")]) as model:
+        async with Recollect(url, model=model) as rc:
+            user = rc.user("maya")
+            talk = await user.conversations.create("chat")
+            await user.conversations.append_turn(talk.id, "Hello.", {"content": "Hi."})
+            await user.conversations.refresh_rolling_summary(talk.id)
+            [record] = await rc.usage()
+            assert (record.purpose, record.conversation_id, record.scope) == ("summary", talk.id, user.scope)
+            assert await rc.user("omar").admin.usage() == []
+            [total] = await rc.usage_totals()
+            assert (total.calls, total.unpriced_calls, total.scope) == (1, 1, user.scope)
