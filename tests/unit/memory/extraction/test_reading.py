@@ -1,0 +1,272 @@
+"""What a model found, checked."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recollect.chat.output import InvalidOutput
+from recollect.memory.checks import NAME_LENGTH, TEXT_LENGTH
+from recollect.memory.extraction.moments import period
+from recollect.memory.extraction.quotes import is_quoted
+from recollect.memory.extraction.reading import BLANK, NOT_QUOTED, NOT_THE_USERS, TOO_LONG, read
+from recollect.memory.extraction.schema import Found
+from recollect.memory.extraction.transcript import transcribe
+from recollect.memory.extraction.values import Change, ExtractedEntity, ExtractedFact, Extraction
+from recollect.types.memory import Category, CategoryKind, EntityType
+from tests.unit.memory.extraction.making import fact, window
+
+SAID = transcribe(
+    window("I moved to Lisbon yesterday!", "You must love the sea, then.", "Yes, I do. 👍", "Shall I remember that?")
+)
+
+
+def reading(*facts: dict[str, Any], entities: tuple[dict[str, Any], ...] = (), quotes: bool = False) -> Extraction:
+    return read(Found.model_validate({"facts": facts, "entities": entities}), SAID, quotes=quotes)
+
+
+def only(*facts: dict[str, Any], **more: Any) -> ExtractedFact:
+    (found,) = reading(*facts, **more).facts
+    return found
+
+
+def test_a_fact_is_read_in_full() -> None:
+    given = fact(
+        category=" Home ",
+        messages=["m1", "m3", "m1"],
+        subject="user",
+        attribute="home city",
+        value="Lisbon",
+        single=True,
+        change="changed",
+        since="2026-03-04",
+        importance=4,
+        confidence=0.95,
+        entities=["lisbon", "Atlantis"],
+    )
+    lisbon = {"name": "Lisbon", "type": "place", "aliases": ["Lisboa", "lisboa", "LISBON"], "description": "a city"}
+    assert reading(given, entities=(lisbon,)) == Extraction(
+        (
+            ExtractedFact(
+                "User lives in Lisbon.",
+                Category("home", CategoryKind.FACT),
+                ("msg_1", "msg_3"),
+                4,
+                0.95,
+                datetime(2026, 3, 4, tzinfo=UTC),
+                None,
+                ("Lisbon",),
+                "user",
+                "home city",
+                "Lisbon",
+                True,
+                Change.CHANGED,
+            ),
+        ),
+        (ExtractedEntity("Lisbon", EntityType.PLACE, ("Lisboa",), "a city"),),
+    )
+
+
+def test_nothing_found_is_an_empty_extraction() -> None:
+    assert reading() == Extraction()
+
+
+def test_an_unknown_citation_is_for_the_model_to_mend() -> None:
+    with pytest.raises(InvalidOutput, match=r"facts\.1 \('User sings\.'\): messages: .*no message 'm9', 'x'; .*m1, m2"):
+        reading(fact(), fact("User sings.", messages=["m1", "m9", "x"]))
+
+
+def test_every_problem_is_told_at_once() -> None:
+    with pytest.raises(InvalidOutput, match=r"facts\.0 .*'soon' is not a date.*facts\.1 .*no message 'm9'"):
+        reading(fact(since="soon"), fact(messages=["m9"]))
+
+
+def test_what_only_the_assistant_said_is_left_out() -> None:
+    found = reading(fact("User loves the sea.", messages=["m2", "m4"]), fact())
+    assert [(left.text, left.why) for left in found.left_out] == [("User loves the sea.", NOT_THE_USERS)]
+    assert len(found.facts) == 1
+
+
+def test_what_the_user_confirms_is_kept() -> None:
+    assert only(fact("User loves the sea.", messages=["m2", "m3"])).message_ids == ("msg_2", "msg_3")
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "valid_from", "valid_to"),
+    [
+        ("2020", None, "2020-01-01T00:00", None),
+        ("2020-05", "2021", "2020-05-01T00:00", "2021-01-01T00:00"),
+        (" 2020-05-06 ", "", "2020-05-06T00:00", None),
+        ("2020-05-06T10:30:00+02:00", None, "2020-05-06T08:30", None),
+        ("2020-05-06 10:30", None, "2020-05-06T10:30", None),
+        (None, "2019", None, "2019-01-01T00:00"),
+        ("2020", "2020", "2020-01-01T00:00", "2021-01-01T00:00"),
+        ("2020-12", "2020", "2020-12-01T00:00", "2021-01-01T00:00"),
+        ("2026-03-04", "2026-03-04", "2026-03-04T00:00", "2026-03-05T00:00"),
+    ],
+)
+def test_dates_months_and_years_are_moments(
+    since: str | None, until: str | None, valid_from: str | None, valid_to: str | None
+) -> None:
+    found = only(fact(since=since, until=until))
+    expected = [None if text is None else datetime.fromisoformat(f"{text}+00:00") for text in (valid_from, valid_to)]
+    assert [found.valid_from, found.valid_to] == expected
+
+
+@pytest.mark.parametrize(
+    "when", [{"since": "March"}, {"since": "0000"}, {"until": "2026-13"}, {"since": "2021", "until": "2020"}]
+)
+def test_dates_that_cannot_be_are_for_the_model_to_mend(when: dict[str, str]) -> None:
+    with pytest.raises(InvalidOutput, match=r"facts\.0 .*(since|until): "):
+        reading(fact(**when))
+
+
+@given(st.one_of(st.text(max_size=30), st.datetimes().map(str), st.dates().map(str), st.from_regex(r"\d{4}(-\d\d)?")))
+def test_a_date_is_a_stretch_in_utc_or_refused(text: str) -> None:
+    try:
+        begins, ends = period(text)
+    except ValueError:
+        return
+    assert begins.tzinfo is UTC
+    assert begins <= ends
+
+
+def test_quotes_are_looked_for_in_the_words_of_the_user() -> None:
+    found = reading(
+        fact("a", quote="i moved   to LISBON"),
+        fact("b", quote="I moved to Lisbon yesterday [2026-03-04]!"),
+        fact("c", messages=["m2", "m3"], quote="Yes, I do"),
+        fact("d", messages=["m3"], quote="👍"),
+        fact("e", quote="I moved … yesterday"),
+        fact("f", quote="I moved to Porto"),
+        fact("g", messages=["m2", "m3"], quote="love the sea"),
+        fact("h", messages=["m3"], quote="I moved to Lisbon"),
+        fact("i", quote=" "),
+        fact("j", quote="…"),
+        fact("k", quote="yesterday … I moved"),
+        quotes=True,
+    )
+    assert [each.text for each in found.facts] == ["a", "b", "c", "d", "e"]
+    assert [(left.text, left.why) for left in found.left_out] == [(text, NOT_QUOTED) for text in "fghijk"]
+
+
+def test_a_missing_quote_is_for_the_model_to_mend() -> None:
+    with pytest.raises(InvalidOutput, match=r"facts\.0 .*quote"):
+        reading(fact(), quotes=True)
+
+
+@given(st.text(max_size=40), st.text(min_size=1, max_size=20).filter(str.strip), st.text(max_size=40))
+def test_words_that_were_said_are_found(before: str, quote: str, after: str) -> None:
+    # Letters may melt into their neighbours when a text is normalised, so there is something between them.
+    assert is_quoted(quote, f"{before} {quote.strip()} {after}")
+
+
+def test_texts_that_cannot_be_kept_are_left_out() -> None:
+    found = reading(fact(" \n\x00"), fact("x" * (TEXT_LENGTH + 1)), fact("y" * TEXT_LENGTH))
+    assert [left.why for left in found.left_out] == [BLANK, TOO_LONG]
+    assert all(len(left.text) <= TEXT_LENGTH for left in found.left_out)
+    assert len(found.facts) == 1
+
+
+def test_what_no_database_can_hold_is_taken_out() -> None:
+    found = only(fact("User\x00 lives\nin \ud800Lisbon.", value="Lis\x00bon", subject="user", attribute="home"))
+    assert (found.text, found.value) == ("User lives in Lisbon.", "Lisbon")
+
+
+def test_the_same_fact_given_twice_is_one() -> None:
+    found = only(
+        fact("User likes tea.", importance=2, confidence=0.5),
+        fact("user likes  tea", messages=["m3"], importance=4, confidence=0.9),
+    )
+    assert (found.text, found.message_ids, found.importance, found.confidence) == (
+        "User likes tea.",
+        ("msg_1", "msg_3"),
+        4,
+        0.9,
+    )
+
+
+def test_the_same_words_about_another_day_are_another_fact() -> None:
+    run = "User went running."
+    assert len(reading(fact(run, since="2026-03-01"), fact(run, since="2026-03-02")).facts) == 2
+
+
+@pytest.mark.parametrize("slot", [{"subject": "user"}, {"attribute": "age"}, {"subject": " ", "attribute": "age"}])
+def test_only_a_named_attribute_can_be_single(slot: dict[str, str]) -> None:
+    assert not only(fact(single=True, **slot)).single
+
+
+def test_a_slot_that_is_too_long_is_none() -> None:
+    assert only(fact(subject="user", attribute="a" * (NAME_LENGTH + 1))).attribute is None
+
+
+@pytest.mark.parametrize("category", ["", "  ", "turn", "PATTERN"])
+def test_a_category_without_a_name_of_its_own_is_named_by_its_kind(category: str) -> None:
+    assert only(fact(category=category, kind="RULE")).category == Category("rule", CategoryKind.RULE)
+
+
+def test_entities_are_known_by_all_their_names() -> None:
+    anna = {"name": "Anna Silva", "type": "PERSON", "aliases": ["Anna", "my sister"]}
+    again = {"name": "anna silva", "type": "PERSON", "aliases": ["Annie"], "description": "the user's sister"}
+    found = reading(fact(entities=["anna", "ANNIE", "Anna Silva"]), entities=(anna, again))
+    assert found.facts[0].entities == ("Anna Silva",)
+    assert found.entities == (
+        ExtractedEntity("Anna Silva", EntityType.PERSON, ("Anna", "my sister", "Annie"), "the user's sister"),
+    )
+
+
+def test_entities_that_no_fact_names_are_dropped() -> None:
+    sea = {"name": "sea", "type": "PLACE"}
+    found = reading(fact("User loves the sea.", messages=["m2"], entities=["sea"]), fact(), entities=(sea,))
+    assert found.entities == ()
+
+
+def test_entities_without_a_usable_name_are_dropped() -> None:
+    found = reading(
+        fact(entities=["", "x" * 600]),
+        entities=({"name": " ", "type": "PERSON"}, {"name": "x" * 600, "type": "PERSON"}),
+    )
+    assert (found.entities, found.facts[0].entities) == ((), ())
+
+
+TEXT = st.text(max_size=12)
+MAYBE = st.none() | TEXT
+FACTS = st.fixed_dictionaries(
+    {
+        "messages": st.lists(st.sampled_from(["m1", "m2", "m3", "m4", "m5"]), min_size=1, max_size=3),
+        "text": TEXT,
+        "kind": st.sampled_from(["FACT", "RULE", "INTENTION", "EPISODE", "PREFERENCE"]),
+        "category": TEXT,
+        "quote": TEXT,
+        "subject": MAYBE,
+        "attribute": MAYBE,
+        "value": MAYBE,
+        "single": st.booleans(),
+        "since": st.sampled_from([None, "2020", "2021-02", "2021-02-03", "x"]),
+        "until": st.sampled_from([None, "2020", "2021-02", "2021-02-03"]),
+        "entities": st.lists(TEXT, max_size=2),
+    }
+)
+ENTITIES = st.fixed_dictionaries({"name": TEXT, "type": st.just("PERSON"), "aliases": st.lists(TEXT, max_size=2)})
+
+
+@given(st.lists(FACTS, max_size=5), st.lists(ENTITIES, max_size=4), st.booleans())
+def test_whatever_a_model_gives_an_extraction_holds_together(
+    facts: list[dict[str, Any]], entities: list[dict[str, Any]], quotes: bool
+) -> None:
+    try:
+        found = reading(*facts, entities=tuple(entities), quotes=quotes)
+    except InvalidOutput:
+        return
+    assert len(found.facts) + len(found.left_out) <= len(facts)
+    names = {entity.name for entity in found.entities}
+    for each in found.facts:
+        assert each.text.strip()
+        assert each.category.name.strip()
+        assert {"msg_1", "msg_3"} & set(each.message_ids)
+        assert set(each.entities) <= names
+        assert each.valid_to is None or each.valid_from is None or each.valid_from < each.valid_to
