@@ -90,7 +90,7 @@ async def test_a_conversation_that_matches_twice_goes_to_every_space_of_every_bi
     await rc.jobs.drain(timeout=30)
     jobs = await maya.memory.list_jobs(conversation_id=id)
     assert sorted(job.memory_space_id for job in jobs) == sorted(space.id for space in spaces)
-    assert {name: await remembered(maya, name) for name in "abc"} == dict.fromkeys("abc", ["Hello."])
+    assert {name: await remembered(maya, name) for name in "abc"} == {name: ["Hello."] for name in "abc"}
 
 
 async def test_a_paused_binding_does_nothing_and_goes_on_afterwards(rc: Recollect, maya: User) -> None:

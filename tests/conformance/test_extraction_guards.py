@@ -10,10 +10,11 @@ import pytest
 from recollect import ChatRequest, ProviderOverloadedError, Recollect, WorkerOptions, message_text
 from recollect.app import User
 from recollect.testing import FunctionModel, ScriptedModel, answers
+from recollect.testing.scripted import Step
 from recollect.types import ChatReply
 from recollect.types.jsontext import dump_json
 from recollect.types.memory import MemorySpace
-from tests.conformance.test_extraction import JANUARY, MARCH, about, begin, fact, found
+from tests.conformance.test_extraction import JANUARY, JUNE, MARCH, about, begin, fact, found
 
 
 async def bound(rc: Recollect, name: str = "maya", namespace: str = "chat") -> tuple[User, MemorySpace]:
@@ -92,6 +93,36 @@ async def test_what_was_deleted_does_not_come_back_until_it_is_said_again(url: s
             assert set(await story.current()) == {"User's ex is called Tom."}
 
 
+async def test_what_the_user_changed_by_hand_is_changed_again_by_what_is_said(url: str) -> None:
+    def home(city: str) -> Step:
+        return found(fact(f"User lives in {city}.", ["m1"], **about("user", "home city", city)))
+
+    with ScriptedModel([home("Porto"), home("Berlin")]) as model:
+        async with Recollect(url, model=model) as rc:
+            story = await begin(rc, model)
+            await story.talk(JANUARY, "I live in Porto.")
+            [porto] = (await story.current()).values()
+            rc.clock = lambda: MARCH
+            await story.user.memory.supersede_atom(porto.id, "Maya has settled at the seaside, near Faro.")
+            await story.talk(JUNE, "I live in Berlin.")
+            assert set(await story.current()) == {"User lives in Berlin."}
+
+
+async def test_a_mistake_that_was_corrected_does_not_come_back_from_an_older_conversation(url: str) -> None:
+    def sister(name: str, **fields: str) -> Step:
+        text = f"User's sister is called {name}."
+        return found(fact(text, ["m1"], **about("user", "sister's name", name), **fields))
+
+    with ScriptedModel([sister("Anna"), sister("Hanna", change="corrected"), sister("Anna")]) as model:
+        async with Recollect(url, model=model) as rc:
+            story = await begin(rc, model)
+            await story.talk(JANUARY, "My sister Anna says hello.")
+            await story.talk(JUNE, "She is called Hanna, not Anna.")
+            await story.talk(MARCH, "Anna called.")
+            assert set(await story.current()) == {"User's sister is called Hanna."}
+            assert await story.held(MARCH) == {"User's sister is called Hanna."}
+
+
 async def test_a_long_conversation_is_read_in_windows_one_call_each(url: str) -> None:
     calls: list[str] = []
 
@@ -146,14 +177,13 @@ async def test_a_provider_that_fails_is_tried_again_and_nothing_is_lost(url: str
     options = WorkerOptions(first_delay=0.05, poll=0.2)
     with ScriptedModel(script) as model:
         async with Recollect(url, model=model, worker=options) as rc:
-            user, space = await bound(rc)
+            user, _ = await bound(rc)
             talk = await user.conversations.create("chat")
             await user.conversations.append_turn(talk.id, "I like tea.", {"content": "Yes."})
             await user.conversations.close(talk.id)
             async with asyncio.timeout(30):
-                while not await user.memory.list_atoms(space.id):
-                    await asyncio.sleep(0.05)
-            await rc.jobs.drain(timeout=30)
+                async for _ in rc.events.subscribe(types=["extraction.completed"]):
+                    break
             [job] = await user.memory.list_jobs()
             assert (job.status.value, job.attempts) == ("done", 2)
 
@@ -171,7 +201,8 @@ async def test_what_one_process_leaves_another_does(url: str, tmp_path: Path) ->
         assert await user.memory.list_atoms(space.id) == []
         async with Recollect(url) as other:
             await other.jobs.drain(timeout=30)
-        assert [atom.text for atom in await user.memory.list_atoms(space.id)] == ["Assistant: Yes.", "User: I like tea."]
+        texts = [atom.text for atom in await user.memory.list_atoms(space.id)]
+        assert texts == ["Assistant: Yes.", "User: I like tea."]
 
 
 async def test_what_a_turn_adds_after_closing_is_extracted_too(url: str) -> None:

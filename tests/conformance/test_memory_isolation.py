@@ -9,11 +9,19 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    Bundle,
+    MultipleResults,
+    RuleBasedStateMachine,
+    multiple,
+    rule,
+    run_state_machine_as_test,
+)
 
 from recollect import NotFoundError, Recollect
 from recollect.errors import AtomSupersededError, InvalidArgumentError
 from recollect.memory.memory import Memory
+from recollect.types.ids import new_id
 from tests.integration.memory.helping import count_events, texts
 
 SCOPES = [(tenant, app, user) for tenant in "ab" for app in "ab" for user in "ab"]
@@ -28,6 +36,7 @@ def loop() -> Iterator[asyncio.Runner]:
 
 def machine(rc: Recollect, runner: asyncio.Runner) -> type[RuleBasedStateMachine]:
     scopes = st.sampled_from(SCOPES)
+    owner: dict[str, Scoped] = {}
 
     class Isolation(RuleBasedStateMachine):
         """Everyone remembers texts that name their scope, and tries every id there is."""
@@ -35,10 +44,13 @@ def machine(rc: Recollect, runner: asyncio.Runner) -> type[RuleBasedStateMachine
         spaces = Bundle("spaces")
         atoms = Bundle("atoms")
         entities = Bundle("entities")
+        bindings = Bundle("bindings")
+        jobs = Bundle("jobs")
 
         def __init__(self) -> None:
             super().__init__()
-            self.owner: dict[str, Scoped] = {}
+            self.owner = owner  # what earlier runs made is still there
+            self.namespace = new_id("ns")
             self.space_of: dict[str, str] = {}
 
         def memory(self, scope: Scoped) -> Memory:
@@ -130,11 +142,56 @@ def machine(rc: Recollect, runner: asyncio.Runner) -> type[RuleBasedStateMachine
             listed = {(each.tenant_id, each.app_id, each.user_id) for each in runner.run(memory.list_spaces())}
             assert listed <= {scope}
 
+        @rule(target=bindings, scope=scopes, space=spaces, user=st.sampled_from("ab*"))
+        def bind(self, scope: Scoped, space: str, user: str) -> str | None:
+            about = {"namespace": self.namespace, "user_id": user}
+            binding = self.tried(scope, self.memory(scope).create_binding(about, [space]), space)
+            if binding is None:
+                return None
+            self.owner[binding.id] = scope
+            return str(binding.id)
+
+        @rule(scope=scopes, binding=bindings, enabled=st.sampled_from([True, False, None]))
+        def change_binding(self, scope: Scoped, binding: str | None, enabled: bool | None) -> None:
+            if binding is not None:
+                memory = self.memory(scope)
+                change = (
+                    memory.delete_binding(binding) if enabled is None else memory.update_binding(binding, None, enabled)
+                )
+                self.tried(scope, change, binding)
+            for seen in runner.run(self.memory(scope).list_bindings()):
+                assert (seen.tenant_id, seen.app_id) == scope[:2]
+                about = {each.user_id for each in seen.conversation_scope}
+                assert seen.created_by == scope[2] or about & {scope[2], "*"}
+
+        @rule(target=jobs, scope=scopes)
+        def talk(self, scope: Scoped) -> MultipleResults[str]:
+            tenant, app, user = scope
+            talks = rc.user(user, tenant_id=tenant, app_id=app).conversations
+            talk = runner.run(talks.create(self.namespace))
+            runner.run(talks.append_user_message(talk.id, repr(scope)))
+            runner.run(talks.close(talk.id))
+            made = runner.run(rc.store.jobs.dispatch(window_length=100, limit=100, now=rc.clock())).jobs
+            for job in made:
+                assert (job.tenant_id, job.app_id, job.user_id) == scope
+                assert job.conversation_id == talk.id
+                assert self.owner[job.binding_id][:2] == scope[:2]
+                assert self.owner.setdefault(job.memory_space_id, scope) == scope
+                self.owner[job.id] = scope
+            return multiple(*(job.id for job in made))
+
+        @rule(scope=scopes, job=jobs, verb=st.sampled_from(["retry", "cancel"]))
+        def run_job(self, scope: Scoped, job: str, verb: str) -> None:
+            jobs, own = rc.store.jobs, rc.user(scope[2], tenant_id=scope[0], app_id=scope[1]).scope
+            assert (runner.run(jobs.get(own, job)) is None) == (self.owner[job] != scope)
+            self.tried(scope, getattr(jobs, verb)(own, job, now=rc.clock()), job)
+            assert {self.owner[each.id] for each in runner.run(self.memory(scope).list_jobs())} <= {scope}
+
     return Isolation
 
 
 def test_no_sequence_of_calls_crosses_a_scope(url: str, loop: asyncio.Runner) -> None:
-    rc = Recollect(url, embedder=None)
+    rc = Recollect(url, embedder=None, worker=False)
     loop.run(rc.open())
     try:
         few = settings(

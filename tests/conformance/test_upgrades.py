@@ -2,12 +2,39 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
+
+import asyncpg
 import pytest
 
 from recollect import Recollect
 from recollect.stores.catalogue import Dialect, Migration, migrations
 
 EARLIER = range(1, len(migrations("sqlite")))
+REMEMBERED = (
+    "INSERT INTO spaces (tenant_id, app_id, user_id, id, name, metadata, status, created_at, updated_at, version,"
+    " last_seq, atom_count) VALUES ('default', 'default', 'maya', 'ms_old', 'old', '{}', 'ACTIVE', 1, 1, 1, 1, 1)",
+    "INSERT INTO atoms (space_id, seq, id, tenant_id, app_id, user_id, version, text, category, kind, importance,"
+    " confidence, status, valid_from, created_at, updated_at, source_conversation_id, source_message_ids, entity_ids)"
+    " VALUES ('ms_old', 1, 'atom_old', 'default', 'default', 'maya', 1, 'Likes tea.', 'fact', 'FACT', 3, 1.0, 'ACTIVE',"
+    " 1, 1, 1, 'conv_old', '[\"msg_old\"]', '[]')",
+)
+"""What version 2 kept of an atom, as it kept it."""
+
+
+async def write(url: str, *statements: str) -> None:
+    if not url.startswith("postgresql"):
+        with contextlib.closing(sqlite3.connect(url)) as connection, connection:
+            for statement in statements:
+                connection.execute(statement)
+        return
+    server = await asyncpg.connect(url, server_settings={"search_path": "recollect"})
+    try:
+        for statement in statements:
+            await server.execute(statement)
+    finally:
+        await server.close()
 
 
 @pytest.mark.parametrize("version", EARLIER)
@@ -21,14 +48,28 @@ async def test_every_earlier_schema_is_upgraded(url: str, version: int, monkeypa
     with monkeypatch.context() as patched:
         patched.setattr("recollect.stores.sqlite.connection.migrations", until)
         patched.setattr("recollect.stores.postgres.migrate.migrations", until)
-        async with Recollect(url) as rc:
+        async with Recollect(url, worker=False) as rc:
             maya = rc.user("maya")
             talk = await maya.conversations.create("chat", metadata={"speakers": {"user": "Maya"}})
             await maya.conversations.append_user_message(talk.id, "I moved to Lisbon.")
-    for _ in range(2):
-        async with Recollect(url) as rc:
+            before = await maya.conversations.create("chat")
+            await maya.conversations.append_user_message(before.id, "This was closed long ago.")
+            await maya.conversations.close(before.id)
+    if version >= 2:
+        await write(url, *REMEMBERED)
+    for opening in range(2):
+        async with Recollect(url, embedder=None, worker=False) as rc:
             maya = rc.user("maya")
             assert [message.text for message in await maya.conversations.messages(talk.id)] == ["I moved to Lisbon."]
             space = await maya.memory.create_space("talks", once=True)
             [atom] = await maya.memory.remember_conversation(space.id, talk.id)
             assert atom.text == "Maya: I moved to Lisbon."
+            if version >= 2:
+                [hit] = await maya.memory.recall_by_topic("ms_old", "tea")
+                assert (hit.atom.source_message_ids, hit.atom.other_sources) == (("msg_old",), ())
+            if opening == 0:
+                await maya.memory.create_binding({"namespace": "chat"}, [space.id])
+                await maya.conversations.close(talk.id)
+                jobs = await rc.store.jobs.dispatch(window_length=100, limit=10, now=rc.clock())
+                assert [job.conversation_id for job in jobs.jobs] == [talk.id]
+            assert [job.conversation_id for job in await maya.memory.list_jobs()] == [talk.id]

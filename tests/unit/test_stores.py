@@ -86,7 +86,7 @@ def test_every_statement_filters_on_the_whole_scope(dialect: Any) -> None:
             assert "(tenant_id, app_id, user_id," in sql
             continue
         place = r"\?|\$\d+"
-        wanted = rf"WHERE tenant_id = ({place}) AND app_id = ({place}) AND user_id = ({place})( AND|;|$)"
+        wanted = rf"WHERE tenant_id = ({place}) AND app_id = ({place}) AND user_id = ({place})( AND| RETURNING|;|$)"
         assert re.search(wanted, sql), f"{statement.name} does not filter on the scope"
         tables = re.findall(r"(?:FROM|JOIN|UPDATE) (?!chain\b|\()\w+", sql)
         assert len(re.findall(r"tenant_id = ", sql)) >= len(tables), f"{statement.name} has a part without the scope"
@@ -99,6 +99,32 @@ async def test_what_changed_in_a_space_is_read_without_reading_the_rest(what: st
         with contextlib.closing(sqlite3.connect(tmp_path / "r.db")) as connection:
             plan = connection.execute(f"EXPLAIN QUERY PLAN {statement.sql}", [0] * len(statement.parameters)).fetchall()
     assert "version>?" in plan[0][3]
+
+
+@pytest.mark.parametrize(
+    ("name", "scanned"),
+    [
+        ("atoms_of_slot", "atoms"),
+        ("atoms_of_conversation", "atoms"),
+        ("job_last_of_target", "jobs"),
+        ("message_lengths", "messages"),
+        ("platform_bindings_about", "bindings"),
+        ("platform_events_to_extract", "events"),
+        ("platform_job_next", "jobs"),
+        ("platform_job_owners", "jobs"),
+        ("platform_job_release", "jobs"),
+        ("platform_jobs_waiting", "jobs"),
+        ("platform_usage_list", "usage"),
+    ],
+)
+async def test_what_is_asked_all_the_time_reads_no_whole_table(name: str, scanned: str, tmp_path: Path) -> None:
+    async with Recollect(tmp_path / "r.db"):
+        statement = statements("sqlite")[name]
+        with contextlib.closing(sqlite3.connect(tmp_path / "r.db")) as connection:
+            plan = connection.execute(f"EXPLAIN QUERY PLAN {statement.sql}", [0] * len(statement.parameters)).fetchall()
+    steps = [row[3] for row in plan]
+    assert f"SCAN {scanned}" not in steps
+    assert not any(step.startswith(f"SEARCH {scanned} USING PRIMARY KEY (space_id=?)") for step in steps)
 
 
 def test_both_dialects_know_the_same_statements_and_versions() -> None:

@@ -13,6 +13,9 @@ from recollect.stores.ports.admin import ERASED, Erasure, erased_subject
 from recollect.types.bindings import Binding
 from recollect.types.scope import Scope
 
+BATCH = 1_000
+"""So many conversations or spaces are taken at a time."""
+
 OF_CONVERSATION = {"messages": "erase_messages", "conversations": "erase_conversation"}
 OF_SPACE = {
     "atom_vectors": "erase_atom_vectors",
@@ -24,6 +27,9 @@ OF_SPACE = {
     "spaces": "erase_space",
 }
 """Tables and the statements that empty them, children before parents."""
+
+OF_BINDING = ("id", "created_by", "scopes", "space_ids", "about_user")
+"""What names users in a binding."""
 
 TABLES = (*OF_CONVERSATION, *OF_SPACE, "bindings", "jobs", "usage", "events")
 
@@ -49,18 +55,19 @@ def erase(scope: Scope, now: int, leaves_traces: bool) -> Operation[Erasure]:
     yield "platform_mark_lock", {"name": CURSOR}
     counts: Counter[str] = Counter()
     # From here on nothing is added to these; what is made beside us is another matter, and stays.
-    conversations = yield "erase_conversations_take", {}
-    spaces = yield "erase_spaces_take", {}
-    jobs = yield "erase_jobs", {}
-    counts["jobs"] += len(jobs)
-    counts["usage"] += len((yield "erase_usage", {}))
-    for [id] in conversations:
-        yield from _parent({"conversation_id": id}, OF_CONVERSATION, counts)
-    for [id] in spaces:
-        yield from _parent({"space_id": id}, OF_SPACE, counts)
-    counts["bindings"] += yield from _bindings(scope.user_id)
-    events = yield "erase_events_count", {}
-    counts["events"] += int(events[0][0])
+    conversations = yield from _taken("erase_conversations_take")
+    spaces = yield from _taken("erase_spaces_take")
+    jobs = yield "erase_jobs_list", {}
+    counts["jobs"] = len(jobs)
+    yield "erase_jobs", {}
+    counts["usage"] = yield from _counted("erase_usage_count")
+    yield "erase_usage", {}
+    for id in conversations:
+        yield from _emptied({"conversation_id": id}, OF_CONVERSATION, counts)
+    for id in spaces:
+        yield from _emptied({"space_id": id}, OF_SPACE, counts)
+    counts["bindings"] = yield from _bindings(scope.user_id)
+    counts["events"] = yield from _counted("erase_events_count")
     erasure = Erasure({table: counts[table] for table in TABLES}, tuple(str(row[0]) for row in jobs))
     if counts.total():
         # Before the events are deleted: the newest one stays, so that no position is given twice.
@@ -71,7 +78,20 @@ def erase(scope: Scope, now: int, leaves_traces: bool) -> Operation[Erasure]:
     return erasure
 
 
-def _parent(named: dict[str, str], statements: dict[str, str], counts: Counter[str]) -> Operation[None]:
+def _taken(statement: str) -> Operation[list[str]]:
+    """The ids of all conversations or spaces, which are ours until the transaction ends."""
+    taken: list[str] = []
+    while found := (yield statement, {"after": taken[-1] if taken else "", "limit": BATCH}):
+        taken += [row[0] for row in found]
+    return taken
+
+
+def _counted(statement: str) -> Operation[int]:
+    found = yield statement, {}
+    return int(found[0][0])
+
+
+def _emptied(named: dict[str, str], statements: dict[str, str], counts: Counter[str]) -> Operation[None]:
     """Delete a conversation or a space with all that is in it."""
     for table, statement in statements.items():
         counts[table] += len((yield statement, named))
@@ -88,7 +108,7 @@ def _bindings(user_id: str) -> Operation[int]:
             yield "platform_binding_delete", {"id": binding.id}
         elif left != binding:
             values = job_rows.binding_values(left, 0)
-            yield "platform_binding_erase", {key: values[key] for key in ("id", "created_by", "scopes", "space_ids")}
+            yield "platform_binding_erase", {key: values[key] for key in OF_BINDING}
         changed += left != binding
     return changed
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
@@ -20,6 +21,7 @@ from recollect.types.scope import Scope
 from recollect.types.times import from_micros
 
 Record = dict[str, Any]
+_PLAIN = frozenset((str, int, float, bool, type(None)))
 LISTED: dict[str, Callable[[Sequence[Any]], Record]] = {}
 """Collections that are listed by id alone, and how their rows read."""
 
@@ -30,6 +32,8 @@ def plain(value: Any) -> Any:
     >>> plain({"at": datetime(2026, 3, 1), "of": (1, 2)})
     {'at': '2026-03-01T00:00:00', 'of': [1, 2]}
     """
+    if type(value) in _PLAIN:
+        return value
     if isinstance(value, datetime):
         return value.isoformat()
     if isinstance(value, Enum):
@@ -37,10 +41,15 @@ def plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: plain(inner) for key, inner in value.items()}
     if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: plain(getattr(value, field.name)) for field in fields(value) if field.name != "scope"}
+        return {name: plain(getattr(value, name)) for name in _names(type(value))}
     if isinstance(value, list | tuple):
         return [plain(inner) for inner in value]
     return value
+
+
+@functools.cache
+def _names(kind: Any) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind) if field.name != "scope")
 
 
 def listed(collection: str, after: str, limit: int) -> Operation[list[Record]]:

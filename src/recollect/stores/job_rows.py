@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from recollect.stores.rows import to_json
-from recollect.types.bindings import Binding, ConversationScope, ExtractionPolicy
+from recollect.types.bindings import ANY, Binding, ConversationScope, ExtractionPolicy
 from recollect.types.jobs import Job, JobStatus, UsageRecord, UsageTotal
 from recollect.types.scope import Scope
 from recollect.types.times import from_micros, to_micros
@@ -50,9 +50,17 @@ def binding_values(made: Binding, since: int) -> dict[str, Any]:
         "space_names": to_json(made.memory_space_names),
         "policy": policy_text(made.extraction_policy),
         "enabled": int(made.enabled),
+        "windowed": int(made.extraction_policy.windowed),
+        "about_user": _only_user(made),
         "since": since,
         "now": to_micros(made.created_at),
     }
+
+
+def _only_user(made: Binding) -> str | None:
+    """Whom a binding is about, if that is one user."""
+    users = {scope.user_id for scope in made.conversation_scope}
+    return None if len(users) != 1 or ANY in users else users.pop()
 
 
 def policy_text(policy: ExtractionPolicy) -> str:

@@ -30,20 +30,18 @@ DIRECT = "direct"
 EXTRACT = "extract"
 """The kind of these jobs."""
 
+GOING_ON = ("tool_use", "pause_turn")
+"""Why an assistant stopped that has more to say."""
+
 
 def dispatch(window_length: int, limit: int, until: int, now: int) -> Operation[tuple[list[Job], bool]]:
     """Make the jobs that new events ask for; gives them, and whether there are more events."""
     yield "platform_mark_lock", {"name": CURSOR}
-    found = yield "platform_bindings", {}
-    bindings = [job_rows.binding(row) for row in found]
-    if not bindings:
-        return [], False  # the place is kept: bindings know from where on they hold
-    after, events = yield from _news(bindings, until, limit)
+    after, events = yield from _news(until, limit)
     latest = {(Scope(row[1], row[2], row[3]), row[4]): int(row[0]) for row in events}
     jobs: list[Job] = []
     for (scope, id), position in latest.items():
-        told = [row for row in bindings if row.binding.enabled and row.since < position]
-        jobs += yield from within(scope, _triggered(scope, id, told, window_length, now))
+        jobs += yield from within(scope, _triggered(scope, id, position, window_length, now))
     reached = int(events[-1][0]) if len(events) == limit else until
     # Written when there was something, or seldom: every write wakes the other processes, which look in their turn.
     if events or reached - after > SKIPPED:
@@ -53,19 +51,19 @@ def dispatch(window_length: int, limit: int, until: int, now: int) -> Operation[
 
 def pending(until: int) -> Operation[bool]:
     """Whether there are events that a binding may ask for and nobody has looked at."""
-    found = yield "platform_bindings", {}
-    bindings = [job_rows.binding(row) for row in found]
-    return bool(bindings) and bool((yield from _news(bindings, until, 1))[1])
+    return bool((yield from _news(until, 1))[1])
 
 
-def _news(bindings: Sequence[BindingRow], until: int, limit: int) -> Operation[tuple[int, list[Any]]]:
+def _news(until: int, limit: int) -> Operation[tuple[int, list[Any]]]:
     """The events that nobody has looked at, and the position they come after."""
+    [[since, windowed]] = yield "platform_bindings_ask", {}
+    if since is None:
+        return until, []  # the place is kept: bindings know from where on they hold
     mark = yield "platform_mark_get", {"name": CURSOR}
-    after = max(int(mark[0][0]) if mark else 0, min(row.since for row in bindings))
+    after = max(int(mark[0][0]) if mark else 0, since)
     if after >= until:
         return after, []
-    windowed = any(row.binding.enabled and row.binding.extraction_policy.windowed for row in bindings)
-    values = {"after": after, "until": until, "windowed": int(windowed), "limit": limit}
+    values = {"after": after, "until": until, "windowed": windowed, "limit": limit}
     return after, (yield "platform_events_to_extract", values)
 
 
@@ -80,16 +78,25 @@ def plan(
     conversation = rows.conversation(found[0])
     jobs: list[Job] = []
     for target in (yield from _wanted(scope, conversation, version, space_id, now)):
+        covered = 0
         for row in (yield "jobs_of_target", target.values(id)):
-            job = job_rows.job(row)
-            again = (
-                (yield "job_requeue", {"id": job.id, "due_at": now_micros(), "now": now}) if job.status.is_over else ()
-            )
-            jobs.append(job_rows.job(again[0]) if again else job)
-        covered = max((job.to_seq for job in jobs if target.covers(job)), default=0)
+            job = yield from _requeued(job_rows.job(row), now)
+            jobs.append(job)
+            covered = job.to_seq
         turns = yield from _turns(id, covered)
         jobs += yield from _queued(target, id, _parts(turns, window_length), now)
     return jobs
+
+
+def _requeued(job: Job, now: int) -> Operation[Job]:
+    """A job that waits or runs: one that is over is put back in the queue."""
+    if not job.status.is_over:
+        return job
+    found = yield "job_requeue", {"id": job.id, "due_at": now_micros(), "now": now}
+    if not found:
+        return job
+    yield event("extraction.queued", job.id, {"conversation_id": job.conversation_id}, now)
+    return job_rows.job(found[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,14 +116,10 @@ class _Target:
             "version": self.version,
         }
 
-    def covers(self, job: Job) -> bool:
-        key = (job.binding_id, job.memory_space_id, job.extraction_version)
-        return key == (self.binding_id, self.space_id, self.version)
-
 
 @dataclass(frozen=True, slots=True)
 class _Turn:
-    """The messages of a turn, in short. It is over when the assistant had the last word."""
+    """The messages of a turn, or of several that cross, in short. It is over when the assistant had the last word."""
 
     first: int
     last: int
@@ -132,9 +135,8 @@ def _wanted(
         if (yield from get_space(space_id)) is None:
             raise NotFoundError("space", space_id)
         return [_Target(DIRECT, space_id, version or ExtractionPolicy().extraction_version, ExtractionPolicy())]
-    found = yield "platform_bindings_of_app", {}
-    bindings = [row for row in map(job_rows.binding, found) if row.binding.enabled]
-    targets = yield from _targets(scope, conversation, bindings, now, version)
+    bindings = [row.binding for row in (yield from _bindings(conversation))]
+    targets = yield from _targets(scope, bindings, now, version)
     if not targets:
         raise NotFoundError(
             "binding",
@@ -143,18 +145,23 @@ def _wanted(
     return targets
 
 
+def _bindings(conversation: Conversation) -> Operation[list[BindingRow]]:
+    """Those that are about a conversation, in the order they were made."""
+    found = [job_rows.binding(row) for row in (yield "platform_bindings_about", {})]
+    about = (conversation.namespace, conversation.scope.user_id)
+    meant = [row for row in found if row.binding.enabled and row.binding.matches(*about)]
+    return sorted(meant, key=lambda row: row.binding.id)
+
+
 def _targets(
-    scope: Scope, conversation: Conversation, bindings: Sequence[BindingRow], now: int, version: str | None = None
+    scope: Scope, bindings: Sequence[Binding], now: int, version: str | None = None
 ) -> Operation[list[_Target]]:
     found: dict[tuple[str, str], _Target] = {}
-    for row in bindings:
-        binding = row.binding
-        here = (binding.tenant_id, binding.app_id) == (scope.tenant_id, scope.app_id)
-        if here and binding.matches(conversation.namespace, scope.user_id):
-            policy = binding.extraction_policy
-            for space_id in (yield from _spaces(scope, binding, now)):
-                target = _Target(binding.id, space_id, version or policy.extraction_version, policy)
-                found[binding.id, space_id] = target
+    for binding in bindings:
+        policy = binding.extraction_policy
+        for space_id in (yield from _spaces(scope, binding, now)):
+            target = _Target(binding.id, space_id, version or policy.extraction_version, policy)
+            found[binding.id, space_id] = target
     return list(found.values())
 
 
@@ -174,19 +181,18 @@ def _spaces(scope: Scope, binding: Binding, now: int) -> Operation[list[str]]:
     return found
 
 
-def _triggered(
-    scope: Scope, id: str, bindings: Sequence[BindingRow], window_length: int, now: int
-) -> Operation[list[Job]]:
-    """The jobs of a conversation in which something happened."""
+def _triggered(scope: Scope, id: str, position: int, window_length: int, now: int) -> Operation[list[Job]]:
+    """The jobs of a conversation in which something happened, at that position of the events."""
     found = yield "conversation_get", {"id": id}
     if not found:
         return []  # erased meanwhile
     conversation = rows.conversation(found[0])
-    asked = [row for row in bindings if _asks(row.binding.extraction_policy, conversation)]
+    told = [row.binding for row in (yield from _bindings(conversation)) if row.since < position]
+    asked = [binding for binding in told if _asks(binding.extraction_policy, conversation)]
     jobs: list[Job] = []
-    for target in (yield from _targets(scope, conversation, asked, now)):
-        done = yield "jobs_of_target", target.values(id)
-        turns = yield from _turns(id, max((job_rows.job(row).to_seq for row in done), default=0))
+    for target in (yield from _targets(scope, asked, now)):
+        last = yield "job_last_of_target", target.values(id)
+        turns = yield from _turns(id, int(last[0][0]) if last else 0)
         windows = _windows(turns, target.policy, conversation.is_open, window_length)
         jobs += yield from _queued(target, id, windows, now)
     return jobs
@@ -200,18 +206,26 @@ def _asks(policy: ExtractionPolicy, conversation: Conversation) -> bool:
 
 def _turns(id: str, after: int) -> Operation[list[_Turn]]:
     found = yield "message_lengths", {"conversation_id": id, "after": after}
-    turns: dict[str, _Turn] = {}
-    for seq, turn_id, role, length in found:
-        before = turns.get(turn_id)
-        first, size = (seq, 0) if before is None else (before.first, before.length)
-        turns[turn_id] = _Turn(first, seq, size + length, role == "assistant")
-    return list(turns.values())
+    turns: list[_Turn] = []
+    places: dict[str, int] = {}
+    for seq, turn_id, role, stop_reason, length in found:
+        is_over = role == "assistant" and stop_reason not in GOING_ON
+        place = places.setdefault(turn_id, len(turns))
+        crossed = turns[place:]
+        if not crossed:
+            turns.append(_Turn(seq, seq, length, is_over))
+            continue
+        # A turn that goes on after others began is one with them: windows have no gaps and do not overlap.
+        turns[place:] = [_Turn(crossed[0].first, seq, length + sum(turn.length for turn in crossed), is_over)]
+        if len(crossed) > 1:
+            places = {id: min(known, place) for id, known in places.items()}
+    return turns
 
 
 def _windows(turns: list[_Turn], policy: ExtractionPolicy, is_open: bool, length: int) -> list[tuple[int, int]]:
     """The stretches to extract now: every so many turns that are over and, once it is closed, what is left."""
     windows: list[tuple[int, int]] = []
-    size = policy.window_turns
+    size = max(1, policy.window_turns)
     while policy.windowed and len(turns) >= size and (len(turns) > size or turns[size - 1].is_over or not is_open):
         windows += _parts(turns[:size], length)
         turns = turns[size:]
@@ -226,7 +240,7 @@ def _parts(turns: Sequence[_Turn], length: int) -> list[tuple[int, int]]:
     size = 0
     for turn in turns:
         if windows and size + turn.length <= length:
-            windows[-1] = (windows[-1][0], max(windows[-1][1], turn.last))
+            windows[-1] = (windows[-1][0], turn.last)
             size += turn.length
         else:
             windows.append((turn.first, turn.last))

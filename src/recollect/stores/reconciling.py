@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from recollect.errors import NotFoundError
 from recollect.stores import atoms, entities, jobs, memory_rows, rows
@@ -24,14 +25,29 @@ def known(space_id: str, slots: Sequence[str], conversation_id: str | None) -> O
         found += yield "atoms_of_slot", {"space_id": space_id, "slot": slot}
     if conversation_id is not None:
         values = {"space_id": space_id, "conversation_id": conversation_id, "mention": f'%"{conversation_id}"%'}
-        found += yield "atoms_of_conversation", values
-    by_seq = {row[memory_rows.SEQ]: row for row in found}
-    return [_known(by_seq[seq]) for seq in sorted(by_seq)]
+        # The database looks for the id as it looks for any words: it may find a little too much.
+        mentions = yield "atoms_of_conversation", values
+        found += [row for row in mentions if _cites(memory_rows.atom(row), conversation_id)]
+    by_seq = {row[memory_rows.SEQ]: _known(row) for row in found}
+    # What took the place of one of them by hand has no slot of its own.
+    ids = {each.atom.id for each in by_seq.values()}
+    following = [each.atom.superseded_by for each in by_seq.values()]
+    while following:
+        id = following.pop()
+        if id is not None and id not in ids:
+            ids.add(id)
+            [row] = yield "atom_get", {"id": id}
+            by_seq[row[memory_rows.SEQ]] = KnownAtom(memory_rows.atom(row))
+            following.append(row[memory_rows.SUPERSEDED_BY])
+    return [by_seq[seq] for seq in sorted(by_seq)]
 
 
-def _known(row: Sequence[object]) -> KnownAtom:
-    slot, value = row[memory_rows.SLOT], row[memory_rows.VALUE]
-    return KnownAtom(memory_rows.atom(row), slot, value)  # type: ignore[arg-type]
+def _cites(atom: Atom, conversation_id: str) -> bool:
+    return any(source.conversation_id == conversation_id for source in atom.citations)
+
+
+def _known(row: Sequence[Any]) -> KnownAtom:
+    return KnownAtom(memory_rows.atom(row), row[memory_rows.SLOT], row[memory_rows.VALUE])
 
 
 def reconcile(
@@ -46,12 +62,14 @@ def reconcile(
     for entity in wanted.entities:
         yield from entities.create(space_id, entity, now)
     for entity_id, names in wanted.aliases.items():
+        yield from entities.resolved(space_id, [entity_id])
         yield from entities.also_called(entity_id, names, now)
     changed: list[Atom] = []
     for change in wanted.changes:
         if isinstance(change, AtomDraft):
             changed += yield from atoms.add(scope, space_id, [change], now, wide)
         elif isinstance(change, Replacement):
+            yield from _found(space_id, change.old_id)
             changed.append((yield from atoms.supersede(scope, change.old_id, change.draft, now, wide)))
         else:
             changed.append((yield from _cited(space_id, change, now)))
@@ -62,21 +80,21 @@ def reconcile(
 
 def _cited(space_id: str, added: AddedCitation, now: int) -> Operation[Atom]:
     """Say where an atom was said again."""
-    found = yield "atom_get", {"id": added.atom_id}
-    if not found or found[0][1] != space_id:
-        raise NotFoundError("atom", added.atom_id)
-    atom = memory_rows.atom(found[0])
-    sources = _with(atom.citations, added.citation)
-    if sources == atom.citations:
+    row = yield from _found(space_id, added.atom_id)
+    atom = memory_rows.atom(row)
+    sources = [*_with(atom.citations, added.citation)]
+    if sources == [*atom.citations]:
         return atom
     space = yield from atoms.touched(space_id, now)
-    first, *others = sources
+    first: Citation | None = None
+    if atom.source_conversation_id is not None or not atom.source_message_ids:
+        first, *sources = sources  # or it cites messages of no known conversation, which stay first
     values = {
         "space_id": space_id,
-        "seq": found[0][memory_rows.SEQ],
-        "source_conversation_id": first.conversation_id,
-        "source_message_ids": rows.to_json(first.message_ids),
-        "other_sources": memory_rows.citations_text(others),
+        "seq": row[memory_rows.SEQ],
+        "source_conversation_id": None if first is None else first.conversation_id,
+        "source_message_ids": rows.to_json(atom.source_message_ids if first is None else first.message_ids),
+        "other_sources": memory_rows.citations_text(sources),
         "version": space.version,
         "now": now,
     }
@@ -85,6 +103,15 @@ def _cited(space_id: str, added: AddedCitation, now: int) -> Operation[Atom]:
     yield atoms.event("atom.cited", atom.id, data, now)
     [row] = yield "atom_get", {"id": atom.id}
     return memory_rows.atom(row)
+
+
+def _found(space_id: str, atom_id: str) -> Operation[Sequence[Any]]:
+    """The row of an atom of this space: those of others are not to be changed by the way."""
+    found = yield "atom_get", {"id": atom_id}
+    if not found or found[0][1] != space_id:
+        raise NotFoundError("atom", atom_id)
+    row: Sequence[Any] = found[0]
+    return row
 
 
 def _with(sources: Sequence[Citation], added: Citation) -> tuple[Citation, ...]:

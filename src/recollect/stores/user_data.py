@@ -96,8 +96,8 @@ class SqlUserData:
 
 def _length(record: Any) -> int:
     """About how many characters a record has."""
-    if isinstance(record, str):
+    if type(record) is str:
         return len(record)
-    if isinstance(record, dict):
+    if type(record) is dict:
         return sum(map(_length, record.values()))
-    return sum(map(_length, record)) if isinstance(record, list) else 8
+    return sum(map(_length, record)) if type(record) is list else 0

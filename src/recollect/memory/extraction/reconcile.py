@@ -80,7 +80,8 @@ def plan(
     ids = {number: [atom.id for atom in atoms] for number, atoms in offered.items()}
     settling = Settling(ledger, entities, ids, decisions or {})
     facts = claims(extraction, window, names)
-    settling.settle(facts)
+    for claim in facts:
+        settling.settle(claim)
     uncited = set(range(len(extraction.facts))) - {claim.index for claim in facts}
     left_out = [
         LeftOut(extraction.facts[number].text, "it cites no message of the window") for number in sorted(uncited)

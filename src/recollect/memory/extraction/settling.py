@@ -46,15 +46,9 @@ class Settling:
         self.counts: Counter[str] = Counter()
         self.left_out: list[LeftOut] = []
         self.refused: set[int] = set()
-        self._claims: Sequence[Claim] = ()
 
-    def settle(self, claims: Sequence[Claim]) -> None:
-        """Plan what becomes of facts, in their order."""
-        self._claims = claims
-        for claim in claims:
-            self._settle(claim)
-
-    def _settle(self, claim: Claim) -> None:
+    def settle(self, claim: Claim) -> None:
+        """Plan what becomes of a fact."""
         if self._was_deleted(claim):
             self.left_out.append(LeftOut(claim.fact.text, "it was deleted"))
             self.refused.add(claim.index)
@@ -68,42 +62,17 @@ class Settling:
 
     def _repeat(self, claim: Claim) -> str | None:
         """Cite what says the same and is so at that time, if there is such an atom."""
-        found = [entry for entry in self._known(claim) if _is_same_occasion(claim, entry)]
-        done = [entry for entry in found if self._is_done(claim, entry) and not _is_news(claim, entry)]
+        known = self._ledger.repeated(claim.fact.text, claim.slot, claim.value)
+        found = [entry for entry in known if _is_same_occasion(claim, entry)]
+        done = [entry for entry in found if _is_done(claim, entry) and not _is_news(claim, entry)]
         if done:
             return self._cite(claim, done[0])
         held = [entry for entry in found if entry.holds(claim.begins)]
-        held = held or [entry for entry in found if self._is_same_later(claim, entry)]
+        held = held or [entry for entry in found if _is_same_later(claim, entry) or _is_same_mistake(claim, entry)]
         if not held:
             return None
         entry = max(held, key=lambda each: (each.status is AtomStatus.ACTIVE, each.is_last, each.begins, each.id))
         return self._placing.end(claim, entry) if _is_news(claim, entry) else self._cite(claim, entry)
-
-    def _known(self, claim: Claim) -> list[Entry]:
-        return self._ledger.repeated(claim.fact.text, claim.slot, claim.value)
-
-    def _is_done(self, claim: Claim, entry: Entry) -> bool:
-        """Whether an atom was made or cited for this fact before, whatever has become of it since."""
-        if not claim.cited <= entry.cited:
-            return False
-        if entry.never_held or entry.begins == claim.begins or entry.holds(claim.begins) or entry.holds(claim.said):
-            return True
-        # A correction of what is over is over, too, unless it was made for another fact of the same messages.
-        return claim.is_changing and not any(
-            other is not claim and other.begins == entry.begins and entry in self._known(other)
-            for other in self._claims
-        )
-
-    @staticmethod
-    def _is_same_later(claim: Claim, entry: Entry) -> bool:
-        """Whether an atom that begins after a fact is the same, told by someone who did not know of the fact."""
-        if entry.begins <= claim.begins or entry.never_held:
-            return False
-        if claim.ends is not None and claim.ends <= entry.begins:
-            return False
-        if not claim.is_single or entry.draft.slot != claim.slot:
-            return True
-        return claim.is_changing and entry.holds(claim.said)
 
     def _cite(self, claim: Claim, entry: Entry) -> str:
         self._ledger.also_said(entry, claim.fact.text, claim.slot, claim.value)
@@ -186,6 +155,37 @@ def _is_same_occasion(claim: Claim, entry: Entry) -> bool:
 
 def _names_a_year(text: str) -> bool:
     return any(word.signs & TIME and word.signs & NUMBER for word in words(text))
+
+
+def _is_done(claim: Claim, entry: Entry) -> bool:
+    """Whether an atom was made or cited for this fact before, whatever has become of it since."""
+    if not claim.cited <= entry.cited:
+        return False
+    if entry.never_held or entry.begins == claim.begins or entry.holds(claim.begins) or entry.holds(claim.said):
+        return True
+    if _is_same_later(claim, entry):
+        return True
+    # A correction of what is over is over, too, and so is what another fact ended at that very moment. But what this
+    # plan itself has ended may be so again.
+    was_over = entry.atom is not None and entry.atom.valid_to == entry.ends
+    return was_over and (claim.is_changing or not claim.is_single or entry.ends == claim.begins)
+
+
+def _is_same_later(claim: Claim, entry: Entry) -> bool:
+    """Whether an atom that begins after a fact is the same, told by someone who did not know of the fact."""
+    if entry.begins <= claim.begins or entry.never_held:
+        return False
+    if claim.ends is not None and claim.ends <= entry.begins:
+        return False
+    if not claim.is_single or entry.draft.slot != claim.slot:
+        return True
+    return claim.is_changing and entry.holds(claim.said)
+
+
+def _is_same_mistake(claim: Claim, entry: Entry) -> bool:
+    """Whether a fact was said before it was corrected, and is only heard of now."""
+    corrected = None if entry.atom is None else entry.atom.superseded_at
+    return entry.never_held and not claim.is_changing and corrected is not None and claim.said < corrected
 
 
 def _is_news(claim: Claim, entry: Entry) -> bool:

@@ -5,8 +5,10 @@ ALTER TABLE atoms ADD COLUMN slot TEXT;
 ALTER TABLE atoms ADD COLUMN slot_value TEXT;
 
 CREATE INDEX atoms_by_slot ON atoms (space_id, slot) WHERE slot IS NOT NULL;
+CREATE INDEX atoms_by_source ON atoms (space_id, source_conversation_id) WHERE source_conversation_id IS NOT NULL;
+CREATE INDEX atoms_said_again ON atoms (space_id, seq) WHERE other_sources IS NOT NULL;
 
--- since: the position in the events from which on it holds.
+-- since: the position in the events from which on it holds. about_user: whom it is about, if that is one user.
 CREATE TABLE bindings (
     id TEXT NOT NULL PRIMARY KEY,
     tenant_id TEXT NOT NULL,
@@ -17,12 +19,17 @@ CREATE TABLE bindings (
     space_names TEXT NOT NULL,
     policy TEXT NOT NULL,
     enabled INTEGER NOT NULL,
+    windowed INTEGER NOT NULL,
+    about_user TEXT,
     since INTEGER NOT NULL,
     created_at INTEGER NOT NULL,
     updated_at INTEGER NOT NULL
 ) WITHOUT ROWID;
 
 CREATE INDEX bindings_of_app ON bindings (tenant_id, app_id, id);
+CREATE INDEX bindings_about ON bindings (tenant_id, app_id, about_user, id);
+CREATE INDEX bindings_by_since ON bindings (since);
+CREATE INDEX bindings_windowed ON bindings (id) WHERE windowed = 1 AND enabled = 1;
 
 -- due_at and lease_until go by the machine's clock. Jobs of one space are run one after the other, in the order of ids.
 CREATE TABLE jobs (
@@ -76,6 +83,7 @@ CREATE TABLE usage (
     FOREIGN KEY (tenant_id, app_id, user_id, conversation_id) REFERENCES conversations (tenant_id, app_id, user_id, id)
 ) WITHOUT ROWID;
 
+CREATE INDEX usage_by_id ON usage (id);
 CREATE INDEX usage_of_job ON usage (job_id) WHERE job_id IS NOT NULL;
 
 -- Numbers that all processes share: how far events were dispatched, when a schedule last ran.

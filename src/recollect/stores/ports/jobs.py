@@ -54,7 +54,8 @@ class JobLog(Protocol):
     - `retry` queues a job that is over again, as new; `cancel` ends one that waits, and leaves one that is over as it
       is. Both raise `NotFoundError`.
     - `waiting` counts the jobs that are due or run, up to a hundred, and gives the moment the next delayed one is due.
-    - `usage` lists calls, `usage_totals` adds them up by scope, purpose and model; both the newest first.
+    - `add_usage` keeps each record once, also if it is given again, unless its conversation was erased. `usage` lists
+      calls, `usage_totals` adds them up by scope, purpose and model; both the newest first.
     """
 
     async def pending(self) -> bool: ...

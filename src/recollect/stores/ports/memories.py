@@ -158,10 +158,12 @@ class Memories(Protocol):
       `AtomSupersededError` if it was superseded already.
     - `set_status` changes nothing if it is so already. What was deleted stays so: it raises `NotFoundError`. A deleted
       atom leaves its chain: those before it end where those after it begin, and what was the last is so again.
-    - `known` gives what a space has about some slots, and all that cites a conversation, whatever its status.
+    - `known` gives what a space has about some slots, what took the place of that, and all that cites a conversation,
+      whatever its status.
       `reconcile` changes a space in one transaction, and with `end` ends the job that asked for it, too: all or
       nothing. It gives None, and changes nothing, if the space's version is not the expected one, and raises
       `JobLostError` if the job is no longer run by that attempt. A citation the atom already has changes nothing.
+      What is not in that space raises `NotFoundError`.
     - `merge` gives the alias's names and atoms to the canonical entity; both are followed to what they were merged
       into. Merging again changes nothing.
     - `version` counts a space's changes. `changes` gives what changed after one (all there is, after -1), and may give

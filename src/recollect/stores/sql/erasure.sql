@@ -1,5 +1,5 @@
 -- All of a user's rows, children before parents. Conversations and spaces are taken first (`erase_conversations_take`),
--- so that nothing is added to them any more. Each statement gives a row for every row it deleted.
+-- so that nothing is added to them any more.
 
 -- name: erase_messages
 DELETE FROM messages
@@ -46,15 +46,23 @@ DELETE FROM spaces
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :space_id
 RETURNING 1;
 
--- name: erase_jobs
-DELETE FROM jobs
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id
-RETURNING id;
+-- name: erase_jobs_list
+SELECT id
+FROM jobs
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id;
 
--- name: erase_usage
+-- name: erase_jobs!
+DELETE FROM jobs
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id;
+
+-- name: erase_usage_count^
+SELECT COUNT(*)
+FROM usage
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id;
+
+-- name: erase_usage!
 DELETE FROM usage
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id
-RETURNING 1;
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id;
 
 -- name: erase_events_count^
 SELECT COUNT(*)
@@ -67,5 +75,5 @@ WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id;
 
 -- name: platform_binding_erase!
 UPDATE bindings
-SET created_by = :created_by, scopes = :scopes, space_ids = :space_ids
+SET created_by = :created_by, scopes = :scopes, space_ids = :space_ids, about_user = :about_user
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND id = :id;

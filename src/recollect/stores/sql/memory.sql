@@ -109,23 +109,6 @@ SET source_conversation_id = :source_conversation_id, source_message_ids = :sour
     other_sources = :other_sources, version = :version, updated_at = :now
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id AND seq = :seq;
 
--- name: atoms_of_slot
--- In any order, as above.
-SELECT {atom_columns}, slot, slot_value
-FROM atoms
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id AND slot = :slot;
-
--- name: atoms_of_conversation
-SELECT {atom_columns}, slot, slot_value
-FROM atoms
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
-    AND source_conversation_id = :conversation_id
-UNION ALL
-SELECT {atom_columns}, slot, slot_value
-FROM atoms
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
-    AND other_sources IS NOT NULL AND other_sources LIKE :mention;
-
 -- name: chain_before
 -- An atom and those before it in its chain, back to the first that ends by then: those before that one do so, too.
 WITH RECURSIVE chain AS (

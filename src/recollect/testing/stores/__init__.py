@@ -18,12 +18,17 @@ import pytest
 
 from recollect.errors import StoreClosedError
 from recollect.stores import Store
+from recollect.testing.stores.bindings import BindingContract
 from recollect.testing.stores.chains import ChainContract
 from recollect.testing.stores.conversations import ConversationContract
+from recollect.testing.stores.dispatching import DispatchContract
+from recollect.testing.stores.erasure import ErasureContract
 from recollect.testing.stores.events import EventContract
+from recollect.testing.stores.jobs import JobContract
 from recollect.testing.stores.making import MAYA, MakeStore, make_conversation, say
 from recollect.testing.stores.memories import MemoryContract
 from recollect.testing.stores.messages import MessageContract
+from recollect.testing.stores.reconciling import ReconcileContract
 from recollect.testing.stores.turns import TurnContract
 
 __all__ = ["MakeStore", "StoreConformance"]
@@ -31,7 +36,17 @@ __all__ = ["MakeStore", "StoreConformance"]
 
 @pytest.mark.asyncio
 class StoreConformance(
-    ConversationContract, MessageContract, EventContract, TurnContract, MemoryContract, ChainContract
+    ConversationContract,
+    MessageContract,
+    EventContract,
+    TurnContract,
+    MemoryContract,
+    ChainContract,
+    BindingContract,
+    DispatchContract,
+    JobContract,
+    ReconcileContract,
+    ErasureContract,
 ):
     """The contract of `recollect.stores.Store`."""
 

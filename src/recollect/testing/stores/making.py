@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from recollect.stores import AtomDraft, AtomFilter, EntityDraft, Store, TurnClaim, TurnDraft
+from recollect.types.bindings import Binding, ConversationScope, ExtractionPolicy
 from recollect.types.blocks import TextBlock
 from recollect.types.conversations import Conversation, Event, MessageDraft
 from recollect.types.ids import new_id
+from recollect.types.jobs import Job
 from recollect.types.memory import Atom, AtomStatus, Category, CategoryKind, Entity, EntityType, MemorySpace
 from recollect.types.scope import Scope
 from recollect.types.times import utc_now
@@ -23,6 +25,8 @@ OTHERS = (Scope("acme", "support", "omar"), Scope("acme", "sales", "maya"), Scop
 FACT = Category("home", CategoryKind.FACT)
 DAY = timedelta(days=1)
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+LONG = 24_000
+"""Characters of a window that holds all that is said in a test."""
 
 
 def make_draft(text: str = "Hello", role: str = "user", **fields: Any) -> MessageDraft:
@@ -92,3 +96,75 @@ async def held(store: Store, space: MemorySpace, valid_at: datetime, known_at: d
     """What held then, as was known then."""
     wanted = AtomFilter(AtomStatus.ACTIVE, valid_at, known_at, begun=True)
     return [atom.text for atom in await store.memories.atoms(space.scope, space.id, wanted)]
+
+
+async def make_binding(
+    store: Store, *spaces: MemorySpace, scope: Scope = MAYA, about: Sequence[ConversationScope] = (), **fields: Any
+) -> Binding:
+    """A binding of conversations, all of them unless told, to spaces."""
+    now = utc_now()
+    given = {
+        "id": new_id("bind"),
+        "tenant_id": scope.tenant_id,
+        "app_id": scope.app_id,
+        "conversation_scope": tuple(about) or (ConversationScope(),),
+        "memory_space_ids": tuple(space.id for space in spaces),
+        "memory_space_names": tuple(space.name for space in spaces),
+        "extraction_policy": ExtractionPolicy(),
+        "created_at": now,
+        "updated_at": now,
+        "created_by": scope.user_id,
+        **fields,
+    }
+    return await store.bindings.create(scope, Binding(**given))
+
+
+async def talk_over(store: Store, id: str, turns: int = 1, scope: Scope = MAYA, text: str = "Hello") -> None:
+    """Append whole turns of two messages each."""
+    for _ in range(turns):
+        drafts = make_turn(make_draft(text), make_draft(text, "assistant"))
+        await store.conversations.append(scope, id, drafts, now=utc_now())
+
+
+async def closed_conversation(store: Store, scope: Scope = MAYA, *, turns: int = 1, **fields: Any) -> Conversation:
+    """A conversation that was had and closed."""
+    talk = await make_conversation(store, scope, **fields)
+    await talk_over(store, talk.id, turns, scope)
+    return await store.conversations.close(scope, talk.id, now=utc_now())
+
+
+async def dispatched(store: Store, *, length: int = LONG, limit: int = 500) -> list[Job]:
+    """The jobs of all events that nobody has looked at."""
+    jobs: list[Job] = []
+    more = True
+    while more:
+        found = await store.jobs.dispatch(window_length=length, limit=limit, now=utc_now())
+        jobs, more = [*jobs, *found.jobs], found.more
+    return jobs
+
+
+async def planned(
+    store: Store, id: str, *, version: str | None = None, space_id: str | None = None, length: int = LONG
+) -> list[Job]:
+    """The jobs of a conversation of Maya's that someone asks for."""
+    return await store.jobs.plan(MAYA, id, version=version, space_id=space_id, window_length=length, now=utc_now())
+
+
+async def claimed(
+    store: Store, owner: str = "worker", *, after: float = 0, lease: float = 60, most: int = 5, id: str | None = None
+) -> Job | None:
+    """The next job, as a worker whose clock is so many seconds ahead would get it."""
+    at = time.time() + after
+    return await store.jobs.claim(owner=owner, at=at, until=at + lease, most=most, now=utc_now(), id=id)
+
+
+async def running_job(store: Store, **asked: Any) -> Job:
+    """A job that is surely there, claimed."""
+    job = await claimed(store, **asked)
+    assert job is not None
+    return job
+
+
+def windows(jobs: Sequence[Job]) -> list[tuple[int, int]]:
+    """The stretches that jobs are about."""
+    return [(job.from_seq, job.to_seq) for job in jobs]

@@ -3,15 +3,17 @@
 -- name: erase_conversations_take
 SELECT id
 FROM conversations
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id > :after
 ORDER BY id
+LIMIT CAST(:limit AS BIGINT)
 FOR UPDATE;
 
 -- name: erase_spaces_take
 SELECT id
 FROM spaces
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id > :after
 ORDER BY id
+LIMIT CAST(:limit AS BIGINT)
 FOR UPDATE;
 
 -- name: platform_bindings_take

@@ -13,3 +13,19 @@ SELECT pg_advisory_xact_lock(
 -- name: platform_snapshot!
 -- What is read from here on is of one moment, whatever is committed meanwhile.
 SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
+
+-- name: atoms_of_slot
+SELECT {atom_columns}, slot, slot_value
+FROM atoms
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id AND slot = :slot;
+
+-- name: atoms_of_conversation
+SELECT {atom_columns}, slot, slot_value
+FROM atoms
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
+    AND source_conversation_id = :conversation_id
+UNION ALL
+SELECT {atom_columns}, slot, slot_value
+FROM atoms
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
+    AND other_sources IS NOT NULL AND other_sources LIKE :mention;

@@ -3,14 +3,16 @@
 -- name: erase_conversations_take
 SELECT id
 FROM conversations
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id
-ORDER BY id;
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id > :after
+ORDER BY id
+LIMIT CAST(:limit AS BIGINT);
 
 -- name: erase_spaces_take
 SELECT id
 FROM spaces
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id
-ORDER BY id;
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id > :after
+ORDER BY id
+LIMIT CAST(:limit AS BIGINT);
 
 -- name: platform_bindings_take
 SELECT {binding_columns}

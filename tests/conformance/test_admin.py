@@ -1,0 +1,257 @@
+"""`user.admin`: everything of a user comes out, in any form, and everything goes."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import os
+import stat
+import zipfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recollect import InvalidArgumentError, NotFoundError, Recollect
+from recollect.admin import Admin, Erased
+from recollect.admin.admin import follow_erasures
+from recollect.app import User
+from recollect.memory.recall import words
+from recollect.stores.ports.admin import erased_subject
+from recollect.types import names
+from tests.support.userdata import live
+
+WORD = "Zanzibar"
+
+
+@pytest.fixture
+async def maya(rc: Recollect) -> User:
+    user = rc.user("maya", tenant_id="acme")
+    await live(rc, user, WORD)
+    await live(rc, rc.user("omar", tenant_id="acme"), "Oslo")
+    await live(rc, rc.user("maya"), "Madrid")
+    return user
+
+
+@pytest.fixture
+def admin(rc: Recollect, maya: User) -> Admin:
+    return maya.admin
+
+
+def without_moment(export: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in export.items() if name != "exported_at"}
+
+
+async def test_an_export_holds_all_of_the_user_and_nothing_of_others(admin: Admin, maya: User) -> None:
+    export = await admin.export_user_data()
+    assert export["user"] == {"tenant_id": "acme", "app_id": "default", "user_id": "maya"}
+    assert export["format_version"] == 1
+    [talk] = export["conversations"]
+    assert talk["rolling_summary"] == f"{WORD} shorter"
+    assert [message["visibility"] for message in talk["messages"]] == ["user", "user", "hidden"]
+    assert talk["messages"][1]["content"] == [{"type": "text", "text": f"[{WORD}"}]
+    assert {atom["status"] for atom in export["atoms"]} == {"ACTIVE", "ARCHIVED", "DELETED"}
+    assert {space["name"] for space in export["spaces"]} == {f"{WORD} space", f"{WORD} forgotten space"}
+    text = json.dumps(export)
+    assert "Oslo" not in text
+    assert "Madrid" not in text
+    assert all(export[name] for name in ("entities", "bindings", "jobs", "usage", "events"))
+
+
+async def test_the_export_of_nobody_is_empty(rc: Recollect) -> None:
+    export = await rc.user("nobody").admin.export_user_data()
+    collections = {name: value for name, value in export.items() if isinstance(value, list)}
+    assert set(collections) == {"conversations", "spaces", "atoms", "entities", "bindings", "jobs", "usage", "events"}
+    assert not any(collections.values())
+
+
+async def test_a_json_file_holds_the_same_as_the_dict(admin: Admin, tmp_path: Path) -> None:
+    path = tmp_path / "maya.json"
+    report = await admin.export_user_data(to=path)
+    written = json.loads(path.read_text(encoding="utf-8"))
+    export = await admin.export_user_data()
+    assert without_moment(written) == without_moment(export)
+    assert (report.path, report.format) == (str(path), "json")
+    assert report.counts["atoms"] == len(export["atoms"])
+    assert report.counts["messages"] == 3
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+async def test_a_zip_holds_a_file_for_each_collection_and_a_manifest(admin: Admin, tmp_path: Path) -> None:
+    report = await admin.export_user_data(to=str(tmp_path / "maya.ZIP"))
+    export = await admin.export_user_data()
+    with zipfile.ZipFile(tmp_path / "maya.ZIP") as archive:
+        assert archive.testzip() is None
+        manifest = json.loads(archive.read("manifest.json"))
+        files = {name: archive.read(f"{name}.jsonl").decode().splitlines() for name in manifest["counts"]}
+    assert report.format == "zip"
+    assert manifest["counts"] == report.counts == {name: len(lines) for name, lines in files.items()}
+    assert manifest["user"] == export["user"]
+    assert [json.loads(line) for line in files["atoms"]] == export["atoms"]
+    assert [json.loads(line) for line in files["messages"]] == export["conversations"][0]["messages"]
+
+
+@pytest.mark.parametrize("format", ["json", "zip", None])
+async def test_an_opened_file_is_written_to_and_left_open(admin: Admin, format: Any) -> None:
+    file = io.BytesIO()
+    report = await admin.export_user_data(to=file, format=format)
+    assert report.path is None
+    assert file.getvalue()[:1] == (b"P" if format == "zip" else b"{")
+
+
+async def test_a_stream_gives_messages_after_their_conversation(admin: Admin) -> None:
+    found = [(name, record["id"]) async for name, record in admin.export_stream() if "id" in record]
+    assert [name for name, _ in found[:5]] == ["conversations", "messages", "messages", "messages", "spaces"]
+    assert len(found) == len(set(found))
+
+
+async def test_progress_is_told(admin: Admin) -> None:
+    seen: list[int] = []
+    export = await admin.export_user_data(on_progress=seen.append)
+    assert seen == list(range(1, len(seen) + 1))
+    assert len(seen) == 3 + sum(len(value) for value in export.values() if isinstance(value, list))
+
+
+async def test_vectors_come_when_asked_for(admin: Admin) -> None:
+    plain = (await admin.export_user_data())["atoms"][0]
+    full = (await admin.export_user_data(include_vectors=True))["atoms"][0]
+    assert "vectors" not in plain
+    assert list(full["vectors"]) == plain["embedders"] == full["embedders"]
+
+
+@pytest.mark.parametrize("ending", ["json", "zip"])
+async def test_an_export_that_fails_leaves_the_folder_as_it_was(admin: Admin, tmp_path: Path, ending: str) -> None:
+    path = tmp_path / "exports" / f"maya.{ending}"
+    path.parent.mkdir()
+    path.write_text("the last one")
+
+    def fail(done: int) -> None:
+        if done > 12:
+            raise RuntimeError("stop")
+
+    with pytest.raises(RuntimeError, match="stop"):
+        await admin.export_user_data(to=path, on_progress=fail)
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+    assert path.read_text() == "the last one"
+
+
+@pytest.mark.parametrize("ending", ["json", "zip"])
+async def test_a_cancelled_export_leaves_nothing_behind(admin: Admin, tmp_path: Path, ending: str) -> None:
+    folder = tmp_path / "exports"
+    folder.mkdir()
+    task: asyncio.Task[Any]
+
+    def cancel(done: int) -> None:
+        if done == 12:
+            task.cancel()
+
+    task = asyncio.create_task(admin.export_user_data(to=folder / f"maya.{ending}", on_progress=cancel))
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert list(folder.iterdir()) == []
+
+
+async def test_what_makes_no_sense_is_refused(admin: Admin, tmp_path: Path) -> None:
+    for arguments, problem in (
+        ({"to": tmp_path / "maya.csv"}, "neither in .json nor in .zip"),
+        ({"to": tmp_path / "maya.json", "format": "csv"}, "'json' or 'zip'"),
+        ({"to": 7}, "a path or an opened binary file"),
+        ({"format": "zip"}, "to="),
+        ({"user_id": "*"}, "user_id"),
+        ({"user_id": ""}, "user_id"),
+    ):
+        with pytest.raises(InvalidArgumentError, match=problem):
+            await admin.export_user_data(**arguments)
+    assert not [name for name in os.listdir(tmp_path) if "maya" in name]
+
+
+async def test_nothing_is_deleted_without_confirmation(admin: Admin) -> None:
+    before = await admin.export_user_data()
+    for confirm in (False, 1, "yes"):
+        with pytest.raises(InvalidArgumentError, match="confirm=True"):
+            await admin.delete_user_data(confirm=confirm)  # type: ignore[arg-type]
+    assert without_moment(await admin.export_user_data()) == without_moment(before)
+
+
+async def test_an_erased_user_is_unknown_and_may_begin_anew(rc: Recollect, admin: Admin, maya: User) -> None:
+    export = await admin.export_user_data()
+    erased = await admin.delete_user_data(confirm=True)
+    assert isinstance(erased, Erased)
+    assert erased.deleted == erased
+    assert (erased["conversations"], erased["messages"], erased["spaces"], erased["jobs"]) == (1, 3, 2, 1)
+    assert list(erased.job_ids) == [job["id"] for job in export["jobs"]]
+    assert await maya.conversations.list() == []
+    assert await maya.memory.list_spaces() == []
+    with pytest.raises(NotFoundError):
+        await maya.memory.recall_by_topic(export["spaces"][0]["id"], "Rome")
+    again = await admin.delete_user_data(confirm=True)
+    assert set(again.values()) == {0}
+    assert again.keys() == erased.keys()
+    [event] = await rc.events.read(types=["user.erased"])
+    assert (event.subject_id, dict(event.data)) == (erased_subject(maya.scope), dict(erased))
+    await live(rc, maya, "Lisbon")
+    assert WORD not in json.dumps(await admin.export_user_data())
+
+
+async def test_another_user_of_the_app_can_be_exported_and_erased(rc: Recollect, admin: Admin, maya: User) -> None:
+    omar = rc.user("omar", tenant_id="acme")
+    assert "Oslo" in json.dumps(await admin.export_user_data("omar"))
+    before = await admin.export_user_data()
+    assert (await admin.delete_user_data("omar", confirm=True))["messages"] == 3
+    assert await omar.conversations.list() == []
+    assert without_moment(await admin.export_user_data()) == without_moment(before)
+    assert set((await admin.delete_user_data("omar of another tenant", confirm=True)).values()) == {0}
+
+
+async def test_what_the_process_holds_of_an_erased_user_is_dropped(rc: Recollect, admin: Admin, maya: User) -> None:
+    assert rc._opened_memory is not None
+    views = rc._opened_memory.views
+    assert len(views) == 3
+    words.words(f"{WORD.lower()}esque")
+    names.folded(f"{WORD} the Great")
+    await admin.delete_user_data(confirm=True)
+    assert len(views) == 2
+    assert not words._KNOWN
+    assert names._kept.cache_info().currsize == 0
+
+
+class TestAcrossProcesses:
+    """Two openings of one store; of memory there is only one."""
+
+    @pytest.fixture(params=["sqlite", "postgres"])
+    def url(self, request: pytest.FixtureRequest, tmp_path: Path) -> str:
+        if request.param == "sqlite":
+            return str(tmp_path / "recollect.db")
+        found: str = request.getfixturevalue("postgres_url")
+        return found
+
+    @pytest.fixture
+    async def other(self, rc: Recollect, url: str) -> AsyncIterator[Recollect]:
+        async with Recollect(url) as opened:
+            yield opened
+
+    async def test_another_process_drops_what_it_holds(self, rc: Recollect, other: Recollect) -> None:
+        maya = rc.user("maya")
+        await live(rc, maya, WORD)
+        await live(rc, rc.user("omar"), "Oslo")
+        [space] = await maya.memory.list_spaces()
+        await other.user("maya").memory.recall_by_topic(space.id, "Rome")
+        [his] = await rc.user("omar").memory.list_spaces()
+        await other.user("omar").memory.recall_by_topic(his.id, "Rome")
+        assert other._opened_memory is not None
+        views = other._opened_memory.views
+        heard = asyncio.Event()
+
+        def forget(subject: str) -> None:
+            views.forget_erased(subject)
+            heard.set()
+
+        following = asyncio.create_task(follow_erasures(other.events, forget))
+        await asyncio.sleep(0.3)
+        await maya.admin.delete_user_data(confirm=True)
+        await asyncio.wait_for(heard.wait(), 10)
+        assert len(views) == 1
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)

@@ -1,0 +1,31 @@
+"""Where an atom was said again is seen at once by whoever holds its space, and by whoever finds it in a large one."""
+
+from __future__ import annotations
+
+import pytest
+
+from recollect import Recollect
+from recollect.stores import AddedCitation, Reconciliation
+from recollect.types.memory import Citation
+from recollect.types.times import utc_now
+
+
+@pytest.mark.parametrize("held", [50_000, 0], ids=["held", "large"])
+async def test_a_recalled_atom_says_where_it_was_said_again(url: str, held: int) -> None:
+    async with Recollect(url, embedder=None, memory_atoms=held, worker=False) as rc:
+        maya = rc.user("maya")
+        space = await maya.memory.create_space()
+        atom = await maya.memory.add_atom(space.id, "Likes tea.", source_conversation_id="conv_1")
+        again = Citation("conv_2", ("msg_3",))
+        assert (await maya.memory.recall_by_topic(space.id, "tea")).atoms == [atom]
+        wanted = Reconciliation(changes=(AddedCitation(atom.id, again),))
+        memories = rc.store.memories
+        version = await memories.version(maya.scope, space.id)
+        assert await memories.reconcile(maya.scope, space.id, wanted, expected_version=version, end=None, now=utc_now())
+        for found in (
+            (await maya.memory.recall_by_topic(space.id, "tea")).atoms,
+            (await maya.memory.recall_timeline(space.id, query="tea")).atoms,
+            await maya.memory.list_atoms(space.id),
+            [await maya.memory.get_atom(atom.id)],
+        ):
+            assert [each.other_sources for each in found if each is not None] == [(again,)]

@@ -1,0 +1,29 @@
+"""Workers keep their contract on every store, whatever brings the jobs to them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from recollect.testing.jobs import JobConformance
+
+
+class TestSqlite(JobConformance):
+    @pytest.fixture
+    def store_url(self, tmp_path: Path) -> str:
+        return str(tmp_path / "recollect.db")
+
+
+class TestMemory(JobConformance):
+    shared = False
+
+    @pytest.fixture
+    def store_url(self) -> str:
+        return ":memory:"
+
+
+class TestPostgres(JobConformance):
+    @pytest.fixture
+    def store_url(self, postgres_url: str) -> str:
+        return postgres_url

@@ -1,0 +1,131 @@
+"""Patterns: what recurs in a user's episodes, on every kind of store."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from recollect import Atom, ConfigurationError, InvalidArgumentError, PatternMining, Recollect
+from recollect.app import User
+from recollect.types.memory import CategoryKind
+
+MONDAY = datetime(2026, 1, 5, 8, tzinfo=UTC)
+RUN = ("running", "EPISODE")
+
+
+async def runs(user: User, space_id: str, weeks: range, category: tuple[str, str] = RUN) -> list[Atom]:
+    """A user who goes running on Mondays, and does other things."""
+    made = []
+    for week in weeks:
+        day = MONDAY + timedelta(weeks=week)
+        talk = await user.conversations.create("chat")
+        said = await user.conversations.append_user_message(talk.id, "I went running in the park.")
+        made.append(
+            await user.memory.add_atom(
+                space_id,
+                "User went running in the park.",
+                category,
+                valid_from=day,
+                source_conversation_id=talk.id,
+                source_message_ids=[said.id],
+            )
+        )
+        await user.memory.add_atom(space_id, f"User paid bill number {week * 37 + 11}.", category, valid_from=day)
+    return made
+
+
+async def patterns(user: User, space_id: str) -> list[Atom]:
+    atoms = await user.memory.list_atoms(space_id)
+    return [atom for atom in atoms if atom.category.kind is CategoryKind.PATTERN and "running" in atom.text]
+
+
+async def test_what_recurs_becomes_a_pattern_that_cites_its_episodes(rc: Recollect) -> None:
+    user = rc.user("maya")
+    space = await user.memory.create_space("daily")
+    episodes = await runs(user, space.id, range(4))
+    assert await rc.mine_patterns() > 0
+    [pattern] = await patterns(user, space.id)
+    assert "Monday" in pattern.text
+    assert pattern.valid_from == MONDAY
+    assert {each.conversation_id for each in pattern.citations} == {atom.source_conversation_id for atom in episodes}
+    assert await rc.mine_patterns() == 0
+    more = await runs(user, space.id, range(4, 6))
+    assert await rc.mine_patterns() > 0
+    [grown] = await patterns(user, space.id)
+    assert len(grown.citations) == 6
+    assert more[-1].source_conversation_id in {each.conversation_id for each in grown.citations}
+    hits = await user.memory.recall_by_topic(space.id, "how often do I go running?")
+    assert grown.id in {atom.id for atom in hits.atoms}
+    await user.memory.delete_atom(grown.id)
+    await rc.mine_patterns()
+    assert [atom for atom in await patterns(user, space.id) if atom.superseded_by is None] == []
+
+
+async def test_two_are_not_a_pattern_and_some_categories_are_never_mined(url: str) -> None:
+    async with Recollect(url, patterns=PatternMining(exclude=("medical",))) as rc:
+        user = rc.user("maya")
+        space = await user.memory.create_space("daily")
+        await runs(user, space.id, range(2))
+        await runs(user, space.id, range(10, 16), ("medical", "EPISODE"))
+        await rc.mine_patterns()
+        assert await patterns(user, space.id) == []
+
+
+async def test_only_the_platform_writes_patterns(rc: Recollect) -> None:
+    user = rc.user("maya")
+    space = await user.memory.create_space("daily")
+    with pytest.raises(InvalidArgumentError, match="platform"):
+        await user.memory.add_atom(space.id, "User always runs.", ("pattern", "PATTERN"))
+    atom = await user.memory.add_atom(space.id, "User runs.")
+    with pytest.raises(InvalidArgumentError, match="platform"):
+        await user.memory.supersede_atom(atom.id, "User always runs.", ("pattern", "PATTERN"))
+
+
+async def test_patterns_are_mined_now_and_then_by_themselves(url: str) -> None:
+    async with Recollect(url, patterns=PatternMining(every=timedelta(seconds=0.2))) as rc:
+        user = rc.user("maya")
+        space = await user.memory.create_space("daily")
+        await runs(user, space.id, range(3))
+        async with asyncio.timeout(40):
+            async for event in rc.events.subscribe(types=["atom.added"]):
+                if event.data["kind"] == "PATTERN":
+                    break
+        assert len(await patterns(user, space.id)) == 1
+
+
+async def test_stale_conversations_are_closed_and_summaries_caught_up_by_themselves(url: str) -> None:
+    async with Recollect(url, close_stale_after=0.3) as rc:
+        user = rc.user("maya")
+        talk = await user.conversations.create("chat")
+        await user.conversations.append_turn(talk.id, "Hello.", {"content": "Hi."})
+        async with asyncio.timeout(40):
+            async for _ in rc.events.subscribe(types=["conversation.closed"]):
+                break
+        closed = await user.conversations.get(talk.id)
+        assert closed is not None
+        assert not closed.is_open
+
+
+async def test_a_summary_that_fell_behind_is_made_up_for(url: str) -> None:
+    async with Recollect(url, worker=False, summary_every=3) as rc:
+        user = rc.user("maya")
+        talk = await user.conversations.create("chat")
+        for number in range(4):
+            await user.conversations.append_turn(talk.id, f"My number is {number}.", {"content": "Noted."})
+        assert (await user.conversations.raw_turns(talk.id))[-1].text == "Noted."
+        await rc._summaries.refresh_due()
+        caught_up = await user.conversations.get(talk.id)
+        assert caught_up is not None
+        assert (caught_up.rolling_summary_until_seq, caught_up.summarized_turns) == (8, 4)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"at_least": 1}, {"exclude": "medical"}, {"every": timedelta(0)}, {"every": 3}, {"at_least": "3"}]
+)
+def test_mining_that_makes_no_sense_is_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(ConfigurationError):
+        PatternMining(**wrong)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError):
+        Recollect(":memory:", patterns="weekly")  # type: ignore[arg-type]

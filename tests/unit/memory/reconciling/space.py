@@ -1,0 +1,159 @@
+"""A space of a real store, to reconcile extractions with."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from recollect.memory.extraction.entities import names, resolve
+from recollect.memory.extraction.reconcile import Plan, plan, slots
+from recollect.memory.extraction.values import (
+    Decision,
+    ExtractedEntity,
+    ExtractedFact,
+    Extraction,
+    Window,
+)
+from recollect.stores import AtomDraft, AtomFilter, Reconciliation, Store, open_store
+from recollect.types.blocks import TextBlock
+from recollect.types.conversations import Conversation, StoredMessage
+from recollect.types.ids import new_id
+from recollect.types.memory import Atom, AtomStatus, Category, CategoryKind, Entity, MemorySpace
+from recollect.types.scope import Scope
+
+MAYA = Scope("acme", "support", "maya")
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+DAY = timedelta(days=1)
+PROFILE = Category("profile", CategoryKind.FACT)
+EVENT = Category("event", CategoryKind.EPISODE)
+
+
+def day(number: float) -> datetime:
+    """Noon, so many days later."""
+    return NOON + number * DAY
+
+
+def window(*days: float, conversation_id: str = "conv_1") -> Window:
+    """Messages of the user, one on each of these days, called m<day>."""
+    conversation = Conversation(conversation_id, MAYA, "chat", "open", NOON, NOON)
+    messages = [
+        StoredMessage(
+            f"{conversation_id}:m{number:g}", conversation_id, seq, "turn", "user", (TextBlock("…"),), day(number)
+        )
+        for seq, number in enumerate(days, 1)
+    ]
+    return Window(conversation, tuple(messages))
+
+
+def fact(text: str, said: float | Sequence[float] = 0, conversation_id: str = "conv_1", **fields: Any) -> ExtractedFact:
+    """A fact that cites what was said on these days."""
+    days = said if isinstance(said, Sequence) else [said]
+    ids = tuple(f"{conversation_id}:m{number:g}" for number in days)
+    return ExtractedFact(**{"text": text, "category": PROFILE, "message_ids": ids, **fields})
+
+
+def home(city: str, said: float = 0, **fields: Any) -> ExtractedFact:
+    """A fact of which there is one at a time."""
+    about = {"subject": "user", "attribute": "home city", "value": city, "single": True}
+    return fact(fields.pop("text", f"User lives in {city}."), said, **{**about, **fields})
+
+
+class Space:
+    """A space, and a clock that goes on by an hour with each change."""
+
+    def __init__(self, store: Store, id: str) -> None:
+        self.store = store
+        self.id = id
+        self.now = day(1000)
+        self._memories = store.memories
+
+    async def apply(self, wanted: Reconciliation) -> list[Atom]:
+        """Change it."""
+        self.now += timedelta(hours=1)
+        version = await self._memories.version(MAYA, self.id)
+        done = await self._memories.reconcile(MAYA, self.id, wanted, expected_version=version, end=None, now=self.now)
+        assert done is not None
+        return done
+
+    async def plan(
+        self,
+        of: Window,
+        *facts: ExtractedFact,
+        entities: Sequence[ExtractedEntity] = (),
+        candidates: Mapping[int, Sequence[Atom]] | None = None,
+        decisions: Mapping[int, Decision] | None = None,
+    ) -> Plan:
+        """What an extraction would change. Every atom is a candidate for every fact, if nothing else is said."""
+        extraction = Extraction(facts, tuple(entities))
+        found: dict[str, Entity] = {}
+        for name in names(extraction):
+            found |= {each.id: each for each in await self._memories.entities_named(MAYA, self.id, name)}
+        resolved = resolve(extraction.entities, list(found.values()))
+        known = await self._memories.known(
+            MAYA, self.id, slots=slots(extraction, resolved), conversation_id=of.conversation.id
+        )
+        if candidates is None:
+            every = await self.atoms()
+            candidates = dict.fromkeys(range(len(facts)), every)
+        return plan(extraction, of, known=known, candidates=candidates, entities=resolved, decisions=decisions)
+
+    async def learn(self, of: Window, *facts: ExtractedFact, **more: Any) -> Plan:
+        """Plan it and do it."""
+        planned = await self.plan(of, *facts, **more)
+        await self.apply(planned.reconciliation)
+        return planned
+
+    async def say(self, *facts: ExtractedFact, days: Sequence[float] = (), conversation_id: str = "conv_1") -> Plan:
+        """Learn facts from a window with all the messages they cite."""
+        cited = {float(id.rpartition(":m")[2]) for each in facts for id in each.message_ids}
+        return await self.learn(window(*sorted(cited.union(days)), conversation_id=conversation_id), *facts)
+
+    async def add(self, text: str, **fields: Any) -> Atom:
+        """An atom that someone wrote."""
+        given = {"id": new_id("atom"), "text": text, "category": PROFILE, "valid_from": NOON, **fields}
+        [atom] = await self._memories.add(MAYA, self.id, [AtomDraft(**given)], now=self.now)
+        return atom
+
+    async def supersede(self, old: Atom, text: str, valid_from: datetime) -> Atom:
+        """Let an atom that someone wrote take another's place."""
+        draft = AtomDraft(new_id("atom"), text, PROFILE, valid_from)
+        return await self._memories.supersede(MAYA, old.id, draft, now=self.now)
+
+    async def atoms(self, status: AtomStatus = AtomStatus.ACTIVE) -> list[Atom]:
+        """All there are, the oldest first, whether they are over or not."""
+        wanted = AtomFilter(status, datetime(1, 1, 2, tzinfo=UTC))
+        listed = await self._memories.atoms(MAYA, self.id, wanted)
+        known = await self._memories.changes(MAYA, self.id, after=-1, embedder="")
+        ids = [row[0] for row in known.atoms]
+        never = [await self._memories.atom(MAYA, id) for id in ids if id not in {atom.id for atom in listed}]
+        every = [*listed, *(atom for atom in never if atom is not None and atom.status is status)]
+        return sorted(every, key=lambda atom: ids.index(atom.id))
+
+    async def atom(self, id: str) -> Atom:
+        """One of them."""
+        found = await self._memories.atom(MAYA, id)
+        assert found is not None
+        return found
+
+    async def held(self, moment: datetime) -> list[str]:
+        """What is so at a moment, the oldest first."""
+        wanted = AtomFilter(AtomStatus.ACTIVE, moment, begun=True)
+        return [atom.text for atom in reversed(await self._memories.atoms(MAYA, self.id, wanted))]
+
+    async def set_status(self, atom: Atom, status: AtomStatus) -> None:
+        """Archive or delete one."""
+        await self._memories.set_status(MAYA, atom.id, status, now=self.now)
+
+
+@asynccontextmanager
+async def opened() -> AsyncIterator[Space]:
+    """A space of its own, in a store that is held in memory."""
+    store = open_store(":memory:")
+    await store.open()
+    try:
+        made = MemorySpace(new_id("ms"), MAYA, "default", NOON, NOON)
+        yield Space(store, (await store.memories.create_space(MAYA, made)).id)
+    finally:
+        await store.close()

@@ -1,0 +1,176 @@
+"""Facts that look like something known are asked about, and what is decided is done."""
+
+from __future__ import annotations
+
+import pytest
+
+from recollect.memory.extraction.values import Change, Decision, Verdict
+from recollect.types.memory import Atom, AtomStatus
+from tests.unit.memory.reconciling.space import DAY, Space, day, fact, home, window
+
+ASKED = [
+    ("User works as a nurse at St. Mary's hospital", "User works at St. Mary's hospital as a head nurse", False),
+    ("User likes coffee", "User does not like coffee", False),
+    ("Anna's birthday is on 3 May", "Anna's birthday is on 4 May", False),
+    ("User is allergic to peanuts", "User is allergic to peanuts and cashews", False),
+    ("User lives in Lisbon", "User lives in Porto", True),
+    ("User's favourite team is Benfica", "User's favourite team is Porto", False),
+]
+NOT_ASKED = [
+    ("User likes sushi", "User likes hiking", False),
+    ("User lives in Lisbon", "Anna lives in Porto", False),
+    ("User has a dog named Rex", "User has a cat named Tom", False),
+    ("User works as a nurse", "User wants to learn Portuguese", True),
+    ("User met Anna in Rome", "User plans a trip to Japan with Anna", False),
+]
+
+
+@pytest.mark.parametrize(("known", "said", "single"), ASKED)
+async def test_what_shares_half_of_its_words_is_asked_about(space: Space, known: str, said: str, single: bool) -> None:
+    atom = await space.add(known)
+    planned = await space.plan(window(1), fact(said, 1, single=single))
+    assert [each.candidates for each in planned.questions.values()] == [(atom,)]
+    assert planned.added == 1
+
+
+@pytest.mark.parametrize(("known", "said", "single"), NOT_ASKED)
+async def test_what_shares_less_is_new(space: Space, known: str, said: str, single: bool) -> None:
+    await space.add(known)
+    planned = await space.plan(window(1), fact(said, 1, single=single))
+    assert (dict(planned.questions), planned.added) == ({}, 1)
+
+
+async def test_a_change_of_something_unnamed_is_asked_of_all_that_may_be_meant(space: Space) -> None:
+    steak = await space.add("User loves steak")
+    for number in range(9):
+        await space.add(f"User owns a boat with {number} sails")
+    planned = await space.plan(
+        window(1), fact("User stopped eating steak", 1, change=Change.CHANGED), fact("User is tall", 1)
+    )
+    [question] = planned.questions.values()
+    assert question.candidates[0] == steak
+    assert len(question.candidates) == 6
+
+
+async def test_two_names_of_a_value_are_asked_about_before_one_replaces_the_other(space: Space) -> None:
+    await space.say(home("Lisbon", 1))
+    [lisbon] = await space.atoms()
+    again = home("Lisbon, Portugal", 5)
+    planned = await space.plan(window(5), again)
+    assert planned.questions[0].candidates == (lisbon,)
+    assert planned.superseded == 1
+    planned = await space.plan(window(5), again, decisions={0: Decision(Verdict.SAME, lisbon.id)})
+    assert planned.cited == 1
+    planned = await space.plan(window(5), again, decisions={0: Decision(Verdict.NEW)})
+    assert planned.superseded == 1
+    await space.learn(window(5), again, decisions={0: Decision(Verdict.CORRECTS, lisbon.id)})
+    assert await space.held(day(1)) == ["User lives in Lisbon, Portugal."]
+
+
+async def decided(space: Space, verdict: Verdict, atom: Atom | None, said: float = 5) -> str:
+    """What a fact becomes by a decision; that it stays so when it is read again."""
+    other = fact("User eats fish these days", said, change=Change.CHANGED)
+    decisions = {0: Decision(verdict, None if atom is None else atom.id)}
+    planned = await space.learn(window(said), other, decisions=decisions)
+    again = await space.plan(window(said), other, decisions=decisions)
+    assert again.reconciliation.changes == () or verdict is Verdict.SAME
+    return next(name for name, count in planned.counts.items() if count)
+
+
+async def test_what_is_the_same_is_cited(space: Space) -> None:
+    atom = await space.add("User eats fish now")
+    assert await decided(space, Verdict.SAME, atom) == "cited"
+    assert (await space.atom(atom.id)).citations[0].message_ids == ("conv_1:m5",)
+
+
+async def test_what_replaces_something_does_so_from_then_on(space: Space) -> None:
+    atom = await space.add("User is vegan")
+    assert await decided(space, Verdict.REPLACES, atom) == "superseded"
+    assert await space.held(day(4)) == ["User is vegan"]
+    assert await space.held(day(5)) == ["User eats fish these days"]
+
+
+async def test_what_corrects_something_does_so_from_its_beginning(space: Space) -> None:
+    atom = await space.add("User is vegan")
+    assert await decided(space, Verdict.CORRECTS, atom) == "superseded"
+    assert await space.held(day(0)) == ["User eats fish these days"]
+
+
+async def test_what_is_new_is_added(space: Space) -> None:
+    await space.add("User is vegan")
+    assert await decided(space, Verdict.NEW, None) == "added"
+
+
+async def test_what_replaces_something_that_was_replaced_takes_the_last_ones_place(space: Space) -> None:
+    vegan = await space.add("User is vegan")
+    meat = await space.supersede(vegan, "User eats meat", day(3))
+    assert await decided(space, Verdict.REPLACES, vegan) == "superseded"
+    assert (await space.atom(meat.id)).valid_to == day(5)
+    assert await space.held(day(5)) == ["User eats fish these days"]
+
+
+async def test_what_is_the_same_as_something_that_is_over_is_so_again(space: Space) -> None:
+    fish = await space.add("User eats fish")
+    await space.supersede(fish, "User is vegan", day(3))
+    assert await decided(space, Verdict.SAME, fish) == "superseded"
+    assert await space.held(day(4)) == ["User is vegan"]
+    assert await space.held(day(5)) == ["User eats fish these days"]
+
+
+async def test_what_was_so_before_it_was_replaced_is_put_before(space: Space) -> None:
+    vegan = await space.add("User is vegan", valid_from=day(9))
+    assert await decided(space, Verdict.REPLACES, vegan) == "added"
+    assert await space.held(day(8)) == ["User eats fish these days"]
+    assert await space.held(day(9)) == ["User is vegan"]
+
+
+async def test_a_correction_in_the_middle_of_a_chain_leaves_what_came_after(space: Space) -> None:
+    vegan = await space.add("User is vegan")
+    await space.supersede(vegan, "User eats meat", day(3))
+    assert await decided(space, Verdict.CORRECTS, vegan) == "added"
+    assert await space.held(day(2)) == ["User eats fish these days"]
+    assert await space.held(day(3)) == ["User eats meat"]
+
+
+async def test_facts_that_say_the_same_share_a_decision(space: Space) -> None:
+    atom = await space.add("User is an early riser")
+    facts = [fact("User gets up at dawn", 1, change=Change.CHANGED), fact("User gets up at dawn.", 2)]
+    planned = await space.plan(window(1, 2), *facts, decisions={0: Decision(Verdict.SAME, atom.id)})
+    assert (planned.cited, planned.added) == (2, 0)
+
+
+async def test_what_became_of_a_candidate_since_it_was_offered_does_not_matter(space: Space) -> None:
+    vegan = await space.add("User is vegan")
+    other = await space.add("User is tall")
+    for status, done in ((AtomStatus.ARCHIVED, {"superseded", "cited"}), (AtomStatus.DELETED, {"added"})):
+        await space.set_status(vegan, status)
+        for verdict in (Verdict.SAME, Verdict.REPLACES, Verdict.CORRECTS):
+            planned = await space.plan(
+                window(5),
+                fact("User eats fish", 5, change=Change.CHANGED),
+                candidates={0: [await space.atom(vegan.id), other]},
+                decisions={0: Decision(verdict, vegan.id)},
+            )
+            assert {name for name, count in planned.counts.items() if count} <= done
+
+
+async def test_a_decision_for_what_was_not_offered_is_refused(space: Space) -> None:
+    await space.add("User is vegan")
+    with pytest.raises(ValueError, match="'atom_x', which was not offered"):
+        await space.plan(
+            window(1),
+            fact("User eats fish", 1, change=Change.CHANGED),
+            decisions={0: Decision(Verdict.SAME, "atom_x")},
+        )
+
+
+async def test_what_was_put_aside_or_is_not_yet_known_is_not_asked_about(space: Space) -> None:
+    atom = await space.add("User is vegan")
+    await space.set_status(atom, AtomStatus.ARCHIVED)
+    planned = await space.plan(
+        window(1),
+        fact("User is mostly vegan", 1, valid_from=day(0) - DAY),
+        fact("User is a strict vegan", 1),
+        candidates={0: [await space.atom(atom.id)]},
+    )
+    assert (dict(planned.questions), planned.added) == ({}, 2)

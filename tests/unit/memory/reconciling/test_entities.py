@@ -1,0 +1,144 @@
+"""Names stand for entities that are known, or for new ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recollect.memory.extraction.entities import Resolved, names, resolve
+from recollect.memory.extraction.reconcile import slots
+from recollect.memory.extraction.values import ExtractedEntity, Extraction
+from recollect.types.memory import Entity, EntityStatus, EntityType
+from tests.unit.memory.reconciling.space import MAYA, NOON, Space, day, fact, window
+
+PERSON, PLACE = EntityType.PERSON, EntityType.PLACE
+
+
+def known(id: str, name: str, *aliases: str, type: EntityType = PERSON, merged_into: str | None = None) -> Entity:
+    status = EntityStatus.ACTIVE if merged_into is None else EntityStatus.MERGED
+    given: dict[str, Any] = {"aliases": aliases, "status": status, "merged_into": merged_into}
+    return Entity(id, "ms_1", MAYA, type, name, NOON, NOON, **given)
+
+
+def person(name: str, *aliases: str) -> ExtractedEntity:
+    return ExtractedEntity(name, PERSON, aliases)
+
+
+def made(resolved: Resolved) -> list[tuple[str, tuple[str, ...]]]:
+    """The new entities, each with its other names."""
+    return [(draft.canonical_name, draft.aliases) for draft in resolved.drafts.values()]
+
+
+def test_a_name_stands_for_who_is_called_so() -> None:
+    resolved = resolve([person("ANN"), person("Bobby")], [known("e1", "Ann"), known("e2", "Robert", "Bobby")])
+    assert (resolved.id_of("ann"), resolved.id_of("Bobby"), resolved.id_of("robert")) == ("e1", "e2", "e2")
+    assert (made(resolved), dict(resolved.aliases)) == ([], {})
+
+
+def test_an_own_name_comes_before_another_ones_alias() -> None:
+    people = [known("e1", "Robert", "Sam"), known("e2", "Sam")]
+    assert resolve([person("Sam")], people).id_of("Sam") == "e2"
+
+
+def test_who_is_also_called_so_gets_the_other_name() -> None:
+    resolved = resolve([person("Bob", "Robert", "Bobby")], [known("e1", "Robert")])
+    assert resolved.id_of("Bob") == "e1"
+    assert dict(resolved.aliases) == {"e1": ("Bob", "Bobby")}
+
+
+def test_nobody_gets_a_name_that_someone_else_has() -> None:
+    resolved = resolve([person("Bob", "Robert")], [known("e1", "Bob"), known("e2", "Robert")])
+    assert (resolved.id_of("Bob"), dict(resolved.aliases)) == ("e1", {})
+
+
+def test_a_merged_entity_stands_for_what_it_was_merged_into() -> None:
+    people = [
+        known("e1", "Bob", merged_into="e2"),
+        known("e2", "Robert", merged_into="e3"),
+        known("e3", "Robert Smith"),
+    ]
+    assert resolve([person("Bob")], people).id_of("Bob") == "e3"
+    assert made(resolve([person("Bob")], people[:1])) == [("Bob", ())]
+
+
+def test_the_same_name_of_another_type_is_something_else() -> None:
+    resolved = resolve([ExtractedEntity("Paris", PLACE)], [known("e1", "Paris")])
+    assert made(resolved) == [("Paris", ())]
+    assert resolved.id_of("Paris") != "e1"
+
+
+def test_extracted_entities_that_share_a_name_are_one() -> None:
+    entities = [person("Ann", "Annie"), person("Zoe"), person("Anna Lee", "annie", "Lee"), person("LEE", "Mrs Lee")]
+    resolved = resolve(entities, [])
+    assert made(resolved) == [("Ann", ("Annie", "Anna Lee", "Lee", "Mrs Lee")), ("Zoe", ())]
+    assert resolved.ids_of(["Ann", "Mrs Lee", "Zoe", "nobody"]) == tuple(resolved.drafts)
+
+
+def test_whoever_is_only_pointed_at_is_no_entity() -> None:
+    resolved = resolve([person("User"), person("she", "her"), person("I", "Maya"), person("  ")], [])
+    assert made(resolved) == [("Maya", ())]
+    assert resolved.id_of("user") is None
+
+
+def test_names_to_look_up_are_those_of_entities_and_subjects() -> None:
+    extraction = Extraction((fact("…", subject="Zoe"), fact("…", subject="user")), (person("Ann", "Annie"),))
+    assert names(extraction) == ("Ann", "Annie", "Zoe")
+
+
+@given(
+    st.lists(
+        st.builds(
+            ExtractedEntity,
+            st.sampled_from(["a", "b", "c", "d", "user"]),
+            st.sampled_from([PERSON, PLACE]),
+            st.lists(st.sampled_from(["a", "b", "e", "f", "he"]), max_size=2).map(tuple),
+        )
+    )
+)
+def test_each_name_of_a_type_stands_for_one_entity(extracted: list[ExtractedEntity]) -> None:
+    resolved = resolve(extracted, [])
+    taken = [
+        (draft.type, name) for draft in resolved.drafts.values() for name in (draft.canonical_name, *draft.aliases)
+    ]
+    assert len(taken) == len(set(taken))
+    entities = [
+        Entity(draft.id, "ms_1", MAYA, draft.type, draft.canonical_name, NOON, NOON, aliases=draft.aliases)
+        for draft in resolved.drafts.values()
+    ]
+    again = resolve(extracted, entities)
+    assert (dict(again.drafts), dict(again.aliases), dict(again.ids)) == ({}, {}, dict(resolved.ids))
+
+
+async def test_entities_are_made_with_the_facts_about_them_only(space: Space) -> None:
+    entities = [person("Ann", "Annie"), person("Zoe"), ExtractedEntity("Rome", PLACE)]
+    planned = await space.learn(
+        window(1), fact("User met Annie in Rome.", 1, entities=("Annie", "Rome", "user")), entities=entities
+    )
+    assert [draft.canonical_name for draft in planned.reconciliation.entities] == ["Ann", "Rome"]
+    [atom] = await space.atoms()
+    assert len(atom.entity_ids) == 2
+    again = await space.learn(
+        window(2), fact("Ann, who is Nan, likes tea.", 2, entities=("Nan",)), entities=[person("Nan", "Ann")]
+    )
+    assert dict(again.reconciliation.aliases) == {atom.entity_ids[0]: ("Nan",)}
+    *_, later = await space.atoms()
+    assert later.entity_ids == atom.entity_ids[:1]
+
+
+async def test_a_slot_is_the_same_under_every_name_of_what_it_is_about(space: Space) -> None:
+    job: dict[str, Any] = {"attribute": "job", "single": True}
+    await space.learn(
+        window(1),
+        fact("Bob is a nurse.", 1, subject="Bob", value="nurse", **job, entities=("Bob",)),
+        entities=[person("Bob")],
+    )
+    said = fact("Robert is a cook.", 2, subject="Robert", value="cook", **job, entities=("Robert",))
+    planned = await space.learn(window(2), said, entities=[person("Robert", "Bob")])
+    assert planned.superseded == 1
+    assert await space.held(day(2)) == ["Robert is a cook."]
+    third = fact("Robert is a pilot.", 3, subject="robert", value="pilot", **job)
+    assert slots(Extraction((third,)), Resolved()) == ("robert: job",)
+    planned = await space.learn(window(3), third)
+    assert planned.superseded == 1
