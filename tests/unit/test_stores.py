@@ -109,7 +109,7 @@ async def test_what_changed_in_a_space_is_read_without_reading_the_rest(what: st
         ("job_last_of_target", "jobs"),
         ("message_lengths", "messages"),
         ("platform_bindings_about", "bindings"),
-        ("platform_events_to_extract", "events"),
+        ("platform_events_of_talking", "events"),
         ("platform_job_next", "jobs"),
         ("platform_job_owners", "jobs"),
         ("platform_job_release", "jobs"),
@@ -125,6 +125,14 @@ async def test_what_is_asked_all_the_time_reads_no_whole_table(name: str, scanne
     steps = [row[3] for row in plan]
     assert f"SCAN {scanned}" not in steps
     assert not any(step.startswith(f"SEARCH {scanned} USING PRIMARY KEY (space_id=?)") for step in steps)
+
+
+async def test_looking_for_closed_conversations_reads_nothing_else(tmp_path: Path) -> None:
+    async with Recollect(tmp_path / "r.db"):
+        statement = statements("sqlite")["platform_events_of_closing"]
+        with contextlib.closing(sqlite3.connect(tmp_path / "r.db")) as connection:
+            [row] = connection.execute(f"EXPLAIN QUERY PLAN {statement.sql}", [0] * len(statement.parameters)).fetchall()
+    assert "events_of_closing" in row[3]
 
 
 def test_both_dialects_know_the_same_statements_and_versions() -> None:

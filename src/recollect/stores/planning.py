@@ -63,8 +63,8 @@ def _news(until: int, limit: int) -> Operation[tuple[int, list[Any]]]:
     after = max(int(mark[0][0]) if mark else 0, since)
     if after >= until:
         return after, []
-    values = {"after": after, "until": until, "windowed": windowed, "limit": limit}
-    return after, (yield "platform_events_to_extract", values)
+    wanted = "platform_events_of_talking" if windowed else "platform_events_of_closing"
+    return after, (yield wanted, {"after": after, "until": until, "limit": limit})
 
 
 def plan(

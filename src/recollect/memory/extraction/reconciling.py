@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -61,32 +61,26 @@ class Reconciler:
         """Reconcile an extraction with what is known, in at most one call of the decider; `used` is told of it."""
         decisions: dict[int, Decision] = {}
         offered: dict[int, list[str]] = {}
-        asked = decider is None
         for _ in range(ATTEMPTS):
             version = await self._memories.version(job.scope, job.memory_space_id)
-            found = await self._plan(job, window, extraction, offered, decisions)
-            if found.questions and decider is not None and not asked:
-                asked = True
+            planned = await self._planner(job, window, extraction, offered)
+            found = planned(decisions)
+            if found.questions and decider is not None:
                 decisions = await self._decided(job, found, decider, used)
                 offered = {number: [atom.id for atom in each.candidates] for number, each in found.questions.items()}
-                found = await self._plan(job, window, extraction, offered, decisions)
-            wanted = replace(
-                found.reconciliation, changes=await embedded(self._embedding, found.reconciliation.changes)
-            )
+                decider = None  # once is enough, also if the space changes meanwhile
+                found = planned(decisions)
+            changes = await embedded(self._embedding, found.reconciliation.changes)
+            wanted = replace(found.reconciliation, changes=changes)
             end = JobEnd(job.id, job.attempts, _result(found), tuple(used))
             if await self._changed(job, wanted, version, end):
                 return
         raise _busy(job)
 
-    async def _plan(
-        self,
-        job: Job,
-        window: Window,
-        extraction: Extraction,
-        offered: Mapping[int, Sequence[str]],
-        decisions: Mapping[int, Decision],
-    ) -> Plan:
-        """What to change as things stand now. What was offered to the decider is a candidate again."""
+    async def _planner(
+        self, job: Job, window: Window, extraction: Extraction, offered: Mapping[int, Sequence[str]]
+    ) -> Callable[[Mapping[int, Decision]], Plan]:
+        """What says what to change as things stand now. What was offered to the decider is a candidate again."""
         scope, space_id = job.scope, job.memory_space_id
         entities = resolve(extraction.entities, await self._entities(scope, space_id, extraction))
         known = await self._memories.known(
@@ -100,7 +94,7 @@ class Reconciler:
                 atom for id in offered.get(number, ()) if (atom := await self._memories.atom(scope, id)) is not None
             ]
             candidates[number] = list({atom.id: atom for atom in atoms}.values())
-        return plan(
+        return lambda decisions: plan(
             extraction, window, known=known, candidates=candidates, entities=entities, decisions=decisions or None
         )
 

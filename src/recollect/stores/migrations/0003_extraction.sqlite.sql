@@ -8,6 +8,10 @@ CREATE INDEX atoms_by_slot ON atoms (space_id, slot) WHERE slot IS NOT NULL;
 CREATE INDEX atoms_by_source ON atoms (space_id, source_conversation_id) WHERE source_conversation_id IS NOT NULL;
 CREATE INDEX atoms_said_again ON atoms (space_id, seq) WHERE other_sources IS NOT NULL;
 
+-- What jobs and other processes look for among all that happens; others cost them nothing.
+CREATE INDEX events_of_closing ON events (position) WHERE type IN ('conversation.closed', 'conversation.continued');
+CREATE INDEX events_of_erasure ON events (position) WHERE type = 'user.erased';
+
 -- since: the position in the events from which on it holds. about_user: whom it is about, if that is one user.
 CREATE TABLE bindings (
     id TEXT NOT NULL PRIMARY KEY,

@@ -163,12 +163,18 @@ WHERE created_at >= :since AND created_at < :until
 GROUP BY tenant_id, app_id, user_id, purpose, model
 ORDER BY MAX(id) DESC;
 
--- name: platform_events_to_extract
+-- name: platform_events_of_closing
 SELECT position, tenant_id, app_id, user_id, subject_id
 FROM events
-WHERE position > :after AND position <= :until
-    AND (type IN ('conversation.closed', 'conversation.continued')
-        OR (type = 'message.appended' AND CAST(:windowed AS BIGINT) = 1))
+WHERE type IN ('conversation.closed', 'conversation.continued') AND position > :after AND position <= :until
+ORDER BY position
+LIMIT CAST(:limit AS BIGINT);
+
+-- name: platform_events_of_talking
+SELECT position, tenant_id, app_id, user_id, subject_id
+FROM events
+WHERE type IN ('conversation.closed', 'conversation.continued', 'message.appended')
+    AND position > :after AND position <= :until
 ORDER BY position
 LIMIT CAST(:limit AS BIGINT);
 

@@ -1,0 +1,239 @@
+"""What making memories of conversations costs, for Recollect and mem0, in one run.
+
+A conversation has 10 turns, and a model that takes no time finds 5 facts in it: two are new, one repeats what is known,
+one changes what is so, and one is so much like something known that somebody has to judge (talks.py). The user has 100,
+1,000 or 10,000 memories before. For Recollect the clock runs from close() to the end of drain(), with its default
+embedder and a SQLite file; for mem0 over `Memory.add(messages, infer=True)`, on a local vector store, with vectors that
+were made before the clock started. What differs: Recollect has the conversation's events dispatched, queues a job and
+claims it, compares every fact with what is known, cites what is repeated, replaces what has changed, keeps two
+entities, and tells of it all in events; mem0 looks up ten memories that are like the whole conversation, and adds. It
+keeps no entities here, which it would need spaCy for. It stores the last messages within that time, Recollect all of
+them before.
+
+For Recollect alone: ten conversations of a user that end at once; what a turn costs with a binding and without one,
+where turns follow at once and where they come one by one; and jobs that were queued, of the `verbatim` extractor, run
+by one process.
+
+CPU times are those of the whole process. Rounds are interleaved, each contender has a process and an environment of its
+own, and what became of every fact is checked. Adds on disk are bound by the disk: wall times are only shown.
+
+    python bench/extraction.py
+    python bench/extraction.py --only recollect --rounds 3 --json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from contenders import ENVIRONMENTS, WORKERS, Contender, remembering_contenders
+from extraction_report import checks, table
+from recollect.embed.static import StaticEmbedder
+from report import summary
+from running import Progress, Run, parsed, parser, publish, rotated
+from talks import DECISION, LEAST_SIZE, known, talks
+
+SIZES = (100, 1_000, 10_000)
+COUNT = 10
+"""Conversations of one batch."""
+BINDINGS = ("none", "on_close", "elsewhere")
+TURN_COUNT = 300
+PACED_SHARE = 10
+PAUSE_SECONDS = 0.08
+"""Turns that come one by one, a tenth as many: each has its events looked at by itself."""
+JOBS = 2_000
+QUEUE_USERS = (1, 200)
+QUEUE_ROUNDS = 2
+"""At most so many: they take long."""
+FILL_PART = 1_000
+WARM_UP_TALKS = 2
+"""Conversations before each batch, which the workers take as well."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Something to measure: who, what, how many, and with which settings."""
+
+    name: str
+    kind: str
+    key: str
+    count: int
+    settings: dict[str, Any] = field(default_factory=dict, hash=False)
+
+
+class Bench(Run):
+    """One run, and the samples so far."""
+
+    def __init__(self, contenders: Sequence[Contender], say: Progress, folder: Path, plan: argparse.Namespace) -> None:
+        super().__init__(contenders, say)
+        self._folder = folder
+        self._plan = plan
+        self.samples: dict[str, dict[str, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
+
+    def run(self) -> None:
+        try:
+            self.start()
+            for contender in self.standing:
+                self.attempt(contender.name, partial(self._fill, contender.name))
+            tasks = self._tasks()
+            for task in tasks:
+                if task.kind != "queue":
+                    self.say(f"warming up {task.name}, {task.key}")
+                    self.attempt(task.name, partial(self._ask, task))
+            for index in range(self._plan.rounds):
+                for task in rotated(tasks, index):
+                    if task.kind == "queue" and index >= QUEUE_ROUNDS:
+                        continue
+                    self.say(f"round {index + 1} of {self._plan.rounds}: {task.name}, {task.key}")
+                    answer = self.attempt(task.name, partial(self._ask, task))
+                    if answer is not None:
+                        self.samples[task.name][task.key].append(answer)
+        finally:
+            self.stop()
+
+    def result(self) -> dict[str, Any]:
+        numbers = {
+            contender.name: {key: _summed(answers) for key, answers in self.samples[contender.name].items()}
+            for contender in self.standing
+        }
+        return {
+            "python": platform.python_version(),
+            "platform": platform.platform(),
+            "rounds": self._plan.rounds,
+            "sizes": self._plan.sizes,
+            "jobs": self._plan.jobs,
+            "titles": self.titles,
+            "versions": self.versions,
+            "failed": self.failed,
+            "numbers": numbers,
+            "checks": checks(numbers, self._plan.sizes),
+        }
+
+    def _tasks(self) -> list[Task]:
+        """Those that are compared run one after the other, close in time."""
+        names = [contender.name for contender in self.standing]
+        count = self._plan.count
+        tasks = [
+            Task(name, "learn", f"learn_{size}", count, {"size": size}) for size in self._plan.sizes for name in names
+        ]
+        if "recollect" in names:
+            size = self._plan.sizes[len(self._plan.sizes) // 2]
+            tasks.append(Task("recollect", "together", f"together_{size}", count, {"size": size}))
+            turns = self._plan.turns
+            for kind, count, pause in (("turn", turns, 0), ("paced", max(1, turns // PACED_SHARE), PAUSE_SECONDS)):
+                tasks += [
+                    Task("recollect", "turns", f"{kind}_{name}", count, {"binding": name, "pause": pause})
+                    for name in BINDINGS
+                ]
+            jobs = self._plan.jobs
+            tasks += [Task("recollect", "queue", f"queue_{users}", jobs, {"users": users}) for users in QUEUE_USERS]
+        return tasks
+
+    def _fill(self, name: str) -> None:
+        for size in self._plan.sizes:
+            for start, end in _parts(size, FILL_PART):
+                self.say(f"filling {name}: {end:,} of {size:,}")
+                self._ask(Task(name, "fill", "fill", 1, {"size": size, "part": [start, end]}))
+
+    def _ask(self, task: Task) -> dict[str, Any]:
+        folder = self._folder / task.name / str(task.settings.get("size", task.kind))
+        places = {"folder": str(folder), "material": str(self._folder)}
+        return self.worker(task.name).ask(task.kind, task.count, **places, **task.settings)
+
+
+def extracting_contenders() -> list[Contender]:
+    """Recollect, and mem0 with each of its stores, in the environments of bench/memory.py."""
+    workers = {"recollect": "recollect_extract.py", "mem0": "mem0_extract.py"}
+    return [
+        replace(one, worker=WORKERS / workers[library])
+        for one in remembering_contenders()
+        if (library := one.name.partition("-")[0]) in workers
+    ]
+
+
+def prepare_material(folder: Path, sizes: Sequence[int], count: int, *, vectors: bool) -> None:
+    """Texts for all, and vectors for the peers, made by the embedder that Recollect uses."""
+    before = {size: known(size) for size in sizes}
+    heard = {size: talks(count, size) for size in sizes}
+    texts = [each["text"] for facts in before.values() for each in facts]
+    for talk in (talk for each in heard.values() for talk in each):
+        texts += [*talk["facts"], _spoken(talk["turns"])]
+    embedded = [*dict.fromkeys(texts)] if vectors else []
+    if vectors:
+        np.save(folder / "vectors.npy", StaticEmbedder().vectors(embedded))
+    given = {"known": before, "talks": heard, "decision": DECISION, "embedded": embedded}
+    (folder / "talks.json").write_text(json.dumps(given))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    contenders = extracting_contenders()
+    options = _options(arguments, [contender.name for contender in contenders])
+    say = Progress()
+    ENVIRONMENTS.mkdir(exist_ok=True)
+    # Not the system's folder for temporary files, which may be in memory.
+    with tempfile.TemporaryDirectory(prefix="extraction-", dir=ENVIRONMENTS) as folder:
+        bench = Bench([one for one in contenders if one.name in options.only], say, Path(folder), options)
+        bench.prepare(install=not options.skip_install)
+        say("making texts and vectors")
+        peers = [one for one in bench.standing if one.name != "recollect"]
+        # One after the other and at once, in the same store; and a round to warm up.
+        needed = 2 * (options.count + WARM_UP_TALKS) * (options.rounds + 1)
+        prepare_material(Path(folder), options.sizes, needed, vectors=bool(peers))
+        bench.run()
+    say.end()
+
+    result = bench.result()
+    publish(result, table(result), options.json)
+    missed = any(check["met"] is False for check in result["checks"])
+    return 1 if bench.failed or (options.check and missed) else 0
+
+
+def _options(arguments: Sequence[str] | None, names: Sequence[str]) -> argparse.Namespace:
+    made = parser(__doc__, names, rounds=7)
+    made.add_argument("--sizes", default=",".join(map(str, SIZES)), help="memories of the user before")
+    made.add_argument("--count", type=int, default=COUNT, help=f"conversations of a batch (default: {COUNT})")
+    made.add_argument("--turns", type=int, default=TURN_COUNT, help=f"turns of a batch (default: {TURN_COUNT})")
+    made.add_argument("--jobs", type=int, default=JOBS, help=f"jobs that are queued (default: {JOBS:,})")
+    options = parsed(made, arguments, names)
+    try:
+        options.sizes = sorted({int(size) for size in options.sizes.split(",")})
+    except ValueError:
+        made.error("--sizes: numbers with commas between them")
+    if min(options.sizes) < LEAST_SIZE or not 1 <= options.count <= COUNT:
+        made.error(f"at least {LEAST_SIZE} memories, and from 1 to {COUNT} conversations")
+    return options
+
+
+def _summed(answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        measure: summary([answer[measure] for answer in answers]) for measure in ("cpu_ms", "wall_ms")
+    }
+    if "calls" in answers[0]:
+        found["calls"] = max(answer["calls"] for answer in answers)
+        became = [answer["became"] for answer in answers]
+        found["became"] = {name: sum(each[name] for each in became) / len(became) for name in became[0]}
+    return found
+
+
+def _spoken(turns: Sequence[tuple[str, str]]) -> str:
+    """A conversation as mem0 has it embedded."""
+    return "".join(f"user: {said}\nassistant: {answered}\n" for said, answered in turns)
+
+
+def _parts(total: int, size: int) -> Iterator[tuple[int, int]]:
+    return ((start, min(start + size, total)) for start in range(0, total, size))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,111 @@
+"""Samples of bench/extraction.py into checks and a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from report import aligned, cell, short
+
+Numbers = Mapping[str, Mapping[str, Mapping[str, Any]]]
+"""By contender and kind: CPU and wall time, model calls of a conversation, and how many of its facts became what."""
+
+FLAT = 2.0
+MOST_CALLS = 2
+PACES = {"turn": "", "paced": ", one by one,"}
+BOUND = 1.15
+"""A turn with a binding that waits for the conversation's end, over one without."""
+
+
+def checks(numbers: Numbers, sizes: Sequence[int]) -> list[dict[str, Any]]:
+    """Every goal, with the value, and whether it is met; None if it could not be judged."""
+    ours = numbers.get("recollect", {})
+    found = []
+    if len(sizes) > 1:
+        title = f"CPU of a conversation at {sizes[-1]:,} memories / at {sizes[0]:,}"
+        found.append(_ratio(title, ours, f"learn_{sizes[-1]}", ours, f"learn_{sizes[0]}", FLAT))
+    found += _beside(numbers, sizes)
+    calls = max((row["calls"] for key, row in ours.items() if key.startswith("learn_")), default=None)
+    found.append(_check("model calls of a conversation, one fact of which is to be judged", calls, None, MOST_CALLS))
+    for kind, how in PACES.items():
+        for binding, what in (("on_close", "a binding"), ("elsewhere", "a windowed binding for others")):
+            title = f"CPU of a turn{how} with {what} / without"
+            found.append(_ratio(title, ours, f"{kind}_{binding}", ours, f"{kind}_none", BOUND))
+    return found
+
+
+def _beside(numbers: Numbers, sizes: Sequence[int]) -> Iterator[dict[str, Any]]:
+    ours = numbers.get("recollect", {})
+    for name, kinds in numbers.items():
+        for size in sizes:
+            if name != "recollect":
+                title = f"CPU of a conversation at {size:,} memories / {name}'s"
+                yield _ratio(title, ours, f"learn_{size}", kinds, f"learn_{size}", 1.0)
+
+
+def _ratio(title: str, over: Any, over_key: str, under: Any, under_key: str, target: float) -> dict[str, Any]:
+    if over_key not in over or under_key not in under:
+        return _check(title, None, None, target)
+    ours, theirs = over[over_key]["cpu_ms"], under[under_key]["cpu_ms"]
+    return _check(title, ours["median"] / theirs["median"], ours["min"] / theirs["min"], target)
+
+
+def _check(title: str, value: float | None, of_minima: float | None, target: float) -> dict[str, Any]:
+    met = None if value is None else value <= target
+    return {"title": title, "value": value, "of_minima": of_minima, "target": target, "met": met}
+
+
+def table(result: Mapping[str, Any]) -> str:
+    """Everything a person wants to see of a run."""
+    numbers: Numbers = result["numbers"]
+    sizes = result["sizes"]
+    lines = [f"Python {result['python']}, {result['rounds']} rounds, interleaved. CPU ms, median (minimum).", ""]
+    head = [f"{size:,} memories" for size in sizes]
+    rows = [["A conversation of 10 turns and 5 facts", *head, "model calls", "facts became"]]
+    for name, title in result["titles"].items():
+        if name in result["failed"]:
+            rows.append([f"  {title}", "failed"])
+            continue
+        found = [numbers[name].get(f"learn_{size}") for size in sizes]
+        last = next((row for row in reversed(found) if row is not None), None)
+        told = ["-", "-"] if last is None else [f"{last['calls']:g}", _became(last["became"])]
+        rows.append([f"  {title}", *(cell(row and row["cpu_ms"]) for row in found), *told])
+    lines += [*aligned(rows), ""]
+    alone = [["Recollect alone", "CPU ms", "wall ms"], *_alone(numbers.get("recollect", {}), result["jobs"])]
+    if len(alone) > 1:
+        lines += [*aligned(alone), ""]
+    lines += aligned([["Goals", "value", "of minima"], *map(_row, result["checks"])])
+    lines += [f"FAILED {result['titles'][name]}: {reason}" for name, reason in result["failed"].items()]
+    return "\n".join(lines)
+
+
+def _alone(ours: Mapping[str, Any], jobs: int) -> Iterator[list[str]]:
+    bound = {
+        "none": "no binding",
+        "on_close": "bound on its conversation's end",
+        "elsewhere": "others' conversations bound by windows",
+    }
+    for key, row in ours.items():
+        kind, _, what = key.partition("_")
+        more = ""
+        if kind == "learn":
+            title = f"a conversation, {int(what):,} memories"
+        elif kind == "together":
+            title = f"a conversation of several that end at once, {int(what):,} memories"
+        elif kind == "queue":
+            users = "one user" if what == "1" else f"{what} users"
+            title = f"a verbatim job of {jobs:,} that were queued, of {users}"
+            more = f"{1000 / row['wall_ms']['median']:.0f} jobs per second"
+        else:
+            title = f"a turn{PACES[kind].rstrip(',')}, {bound[what]}"
+        yield [f"  {title}", cell(row["cpu_ms"]), cell(row["wall_ms"]), more]
+
+
+def _became(counts: Mapping[str, float]) -> str:
+    return ", ".join(f"{count:g} {name.replace('_', ' ')}" for name, count in counts.items() if count)
+
+
+def _row(check: Mapping[str, Any]) -> list[str]:
+    value, minima = ("-" if check[name] is None else short(check[name]) for name in ("value", "of_minima"))
+    verdict = {True: "met", False: "NOT MET", None: "not judged"}[check["met"]]
+    return [f"  {check['title']}", value, minima, f"at most {check['target']:g}: {verdict}"]

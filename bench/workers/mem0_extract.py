@@ -1,0 +1,136 @@
+"""mem0 on a local vector store: `Memory.add` with inference, by a model that takes no time; filled through that store.
+
+What it does is additive: it looks up ten memories that are like the whole conversation, asks a model once, leaves out
+what has the very words of one of those ten, and adds the rest. Nothing is replaced.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import json
+import os
+import shutil
+import sys
+import tempfile
+import uuid
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+# It writes a configuration when it is imported.
+os.environ["MEM0_DIR"] = tempfile.mkdtemp(prefix="mem0-")
+
+import extracts
+from extracts import USER, Material
+from mem0 import Memory
+from mem0.configs.embeddings.base import BaseEmbedderConfig
+from mem0.embeddings.base import EmbeddingBase
+from mem0.utils.factory import EmbedderFactory, LlmFactory
+
+DIMENSIONS = 256
+STORE = sys.argv[1]
+
+
+class Known(EmbeddingBase):  # type: ignore[misc]
+    """Vectors that were made before."""
+
+    def __init__(self, material: Material) -> None:
+        super().__init__(BaseEmbedderConfig())
+        self._material = material
+
+    def embed(self, text: str, memory_action: str | None = None) -> list[float]:
+        return self._material.vector(text)
+
+
+class Instant:
+    """Says what was found in the conversation that is being added."""
+
+    def __init__(self) -> None:
+        self.called = 0
+        self.answer = ""
+
+    def generate_response(self, messages: Any, **options: Any) -> str:
+        self.called += 1
+        return self.answer
+
+
+class Learner:
+    async def open(self, folder: Path, material: Material, size: int) -> None:
+        config: dict[str, Any] = {
+            "collection_name": "memories",
+            "path": str(folder / STORE),
+            "embedding_model_dims": DIMENSIONS,
+        }
+        config |= {"on_disk": True} if STORE == "qdrant" else {"distance_strategy": "cosine"}
+        self._material, self._model = material, Instant()
+        EmbedderFactory.create = staticmethod(lambda *_: Known(material))
+        LlmFactory.create = staticmethod(lambda *_, **__: self._model)
+        self._memory = Memory.from_config(
+            {
+                "vector_store": {"provider": STORE, "config": config},
+                "llm": {"provider": "openai", "config": {"api_key": "unused"}},
+                "history_db_path": str(folder / "history.db"),
+            }
+        )
+
+    @property
+    def model_calls(self) -> int:
+        return self._model.called
+
+    async def fill(self, known: Sequence[dict[str, str]]) -> None:
+        now = datetime.now(UTC).isoformat()
+        texts = [each["text"] for each in known]
+        payloads = [
+            {
+                "user_id": USER,
+                "data": text,
+                "hash": hashlib.md5(text.encode()).hexdigest(),
+                "created_at": now,
+                "updated_at": now,
+                "text_lemmatized": text.lower(),
+            }
+            for text in texts
+        ]
+        self._memory.vector_store.insert(
+            vectors=[self._material.vector(text) for text in texts],
+            payloads=payloads,
+            ids=[str(uuid.uuid4()) for _ in texts],
+        )
+
+    async def hear(self, talk: dict[str, Any]) -> dict[str, Any]:
+        messages = [
+            {"role": role, "content": text}
+            for turn in talk["turns"]
+            for role, text in zip(("user", "assistant"), turn, strict=True)
+        ]
+        memory = [{"id": str(n), "text": text, "attributed_to": "user"} for n, text in enumerate(talk["facts"])]
+        return {"messages": messages, "facts": talk["facts"], "answer": json.dumps({"memory": memory})}
+
+    async def learn(self, heard: Sequence[dict[str, Any]]) -> None:
+        for each in heard:
+            self._model.answer = each["answer"]
+            each["added"] = self._memory.add(each["messages"], user_id=USER, infer=True)["results"]
+
+    async def check(self, heard: dict[str, Any]) -> dict[str, int]:
+        """It may miss what is repeated, and adds all else."""
+        texts = [each["memory"] for each in heard["added"]]
+        facts = heard["facts"]
+        if texts not in (facts, [*facts[:2], *facts[3:]]):
+            raise AssertionError(f"of {facts!r:.200} these were added: {texts!r:.200}")
+        stored = {each["memory"]: self._memory.get(each["id"]) for each in heard["added"]}
+        if any(found is None or found["memory"] != text for text, found in stored.items()):
+            raise AssertionError("something that was added is not there")
+        return {"added": len(texts), "left_out": len(facts) - len(texts)}
+
+    async def close(self) -> None:
+        self._memory.close()
+        client = getattr(self._memory.vector_store, "client", None)
+        if client is not None:
+            client.close()
+
+
+if __name__ == "__main__":
+    atexit.register(shutil.rmtree, os.environ["MEM0_DIR"], ignore_errors=True)
+    extracts.serve(Learner, ["mem0ai", "qdrant-client", "faiss-cpu"])
