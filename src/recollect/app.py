@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from recollect.admin import Admin, usage
+from recollect.admin import Admin, follow_erasures, usage
 from recollect.chat import Model
 from recollect.conversations import Conversations, checks
 from recollect.conversations.claims import TurnClaims
@@ -115,6 +116,7 @@ class Recollect:
         self._embedder = embedder if embedder == "static" else resolve_embedder(embedder)
         self._memory_limits = (memory_bytes, memory_atoms)
         self._opened_memory: OpenedMemory | None = None
+        self._following: asyncio.Task[None] | None = None
         self._count_tokens = count_tokens
         self.templates = Templates()
         self.events = EventFeed(store.events)
@@ -123,10 +125,17 @@ class Recollect:
         """Open the store, and migrate it if need be; `async with` does it for you."""
         await self._runtime.store.open()
         self._runtime.jobs.start_worker()
+        if self._following is None:
+            following = follow_erasures(self._runtime, self._holds_memories, self._forget)
+            self._following = asyncio.create_task(following, name="recollect erasures")
         return self
 
     async def close(self) -> None:
         """Finish what runs in the background, and close the store."""
+        following, self._following = self._following, None
+        if following is not None:
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
         await self._runtime.jobs.close()
         await self._claims.close()
         if self._opened_memory is not None:
@@ -259,6 +268,9 @@ class Recollect:
 
     def _now(self) -> datetime:
         return self._runtime.clock()
+
+    def _holds_memories(self) -> bool:
+        return self._opened_memory is not None and len(self._opened_memory.views) > 0
 
     def _forget(self, subject: str) -> None:
         """Drop what is held of a user who was erased."""

@@ -55,6 +55,3 @@ class Background:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             log.error("background work failed: %s", task.get_name(), exc_info=task.exception())
-
-
-Jobs = Background

@@ -29,9 +29,7 @@ async def talk(user: User, namespace: str, *said: str, close: bool = True) -> st
 
 async def remembered(user: User, name: str = "daily") -> list[str]:
     """What the user said, as the spaces of that name have it, in its order."""
-    atoms = [
-        atom for space in await user.memory.list_spaces(name) for atom in await user.memory.list_atoms(space.id)
-    ]
+    atoms = [atom for space in await user.memory.list_spaces(name) for atom in await user.memory.list_atoms(space.id)]
     return [atom.text.removeprefix("User: ") for atom in reversed(atoms) if atom.text.startswith("User: ")]
 
 

@@ -2,42 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import AsyncGenerator, Callable
 from datetime import datetime
 from os import PathLike
 from typing import Any, BinaryIO, overload
 
 from recollect.admin import usage
+from recollect.admin.erased import Erased
 from recollect.admin.export import Export, ExportReport, Progress, collected
 from recollect.admin.files import Format, write_export
 from recollect.conversations import checks
 from recollect.conversations.runtime import Runtime
-from recollect.errors import InvalidArgumentError
-from recollect.stores import EventFeed
-from recollect.stores.ports.admin import ERASED, Erasure, erased_subject
+from recollect.errors import InvalidArgumentError, StoreClosedError, StoreError
+from recollect.stores.ports.admin import Erasure, erased_subject
 from recollect.types.caches import forget_words
 from recollect.types.jobs import UsageRecord, UsageTotal
 from recollect.types.scope import Scope
 
+log = logging.getLogger("recollect.admin")
+
+LOOK_SECONDS = 5.0
+"""How long a process may hold what another one has erased."""
+
 Forget = Callable[[str], None]
 """Drops what this process holds of a user who was erased, named as in the event that tells of it."""
-
-
-class Erased(dict[str, int]):
-    """How many rows of each table were deleted. `job_ids` are those of the jobs among them.
-
-    >>> Erased({"messages": 2}).deleted["messages"]
-    2
-    """
-
-    def __init__(self, counts: Any = (), job_ids: tuple[str, ...] = ()) -> None:
-        super().__init__(counts)
-        self.job_ids = job_ids
-
-    @property
-    def deleted(self) -> Erased:
-        """The same, for whoever reads better so."""
-        return self
 
 
 class Admin:
@@ -144,8 +134,21 @@ class Admin:
         return Scope(self._scope.tenant_id, self._scope.app_id, checks.scope_name("user_id", user_id))
 
 
-async def follow_erasures(events: EventFeed, forget: Forget) -> None:
-    """Forget whom any process erases, until cancelled or the store is closed."""
-    async for event in events.subscribe("latest", types=[ERASED]):
-        forget(event.subject_id)
-        forget_words()
+async def follow_erasures(runtime: Runtime, holds: Callable[[], bool], forget: Forget) -> None:
+    """Forget whom any process erases, soon after, until cancelled; nothing is asked while nothing is held."""
+    position = 0
+    while True:
+        await asyncio.sleep(LOOK_SECONDS)
+        if not holds():
+            continue
+        try:
+            subjects, position = await runtime.store.user_data.erased(after=position)
+        except StoreClosedError:
+            return
+        except StoreError:
+            log.debug("could not look for erasures", exc_info=True)
+            continue
+        for subject in subjects:
+            forget(subject)
+        if subjects:
+            forget_words()

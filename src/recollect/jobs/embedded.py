@@ -23,12 +23,8 @@ class EmbeddedWorker(Worker):
 
     async def _work(self) -> None:
         self._running, self._news = set(), asyncio.Event()
-        dispatcher = Dispatcher(self._store, self._options, self._clock, self._tell)
-        loops = {
-            "dispatching events": dispatcher.run,
-            "looking for dead workers": self._reaping,
-            **({"running schedules": self._ticking} if self._schedules else {}),
-        }
+        dispatcher = Dispatcher(self._store, self._options, self._clock, self._tell, self._hurry)
+        loops = {"dispatching events": dispatcher.run, "looking for dead workers": self._reaping}
         tasks = [asyncio.create_task(self._kept_up(what, run), name=what) for what, run in loops.items()]
         try:
             await self._kept_up("claiming jobs", self._claiming)
@@ -75,11 +71,6 @@ class EmbeddedWorker(Worker):
             if await release_dead(self._store, self._clock):
                 self._news.set()
             await asyncio.sleep(self._options.poll)
-
-    async def _ticking(self) -> None:
-        while True:
-            await self._schedules.tick()
-            await asyncio.sleep(self._schedules.pause)
 
     async def _wind_down(self) -> None:
         if self._running:

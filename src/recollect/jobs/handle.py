@@ -107,10 +107,10 @@ class Jobs:
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         look = FIRST_LOOK
-        while left := await self._left(deadline):
+        while not await self._is_idle(deadline):
             self.wake()
             if deadline is not None and time.monotonic() >= deadline:
-                raise TimeoutError(f"After {timeout:g} seconds there {left}{self._hint()}")
+                raise TimeoutError(f"After {timeout:g} seconds there {await self._left()}.{self._hint()}")
             await asyncio.sleep(look)
             look = min(look * 1.5, LONGEST_LOOK)
 
@@ -120,27 +120,26 @@ class Jobs:
             await self._worker.close()
         await self._background.close()
 
-    async def _left(self, deadline: float | None) -> str:
-        """What is still to be done, in words; nothing if there is nothing."""
-        if names := self._background.names:
-            remaining = None if deadline is None else max(0.0, deadline - time.monotonic())
-            await self._background.wait(remaining)
-            if self._background.names:
-                return f"is still work in the background: {', '.join(names[:NAMED])}."
-        if await self._store.jobs.pending():
-            return "are still events from which jobs may follow."
+    async def _is_idle(self, deadline: float | None) -> bool:
+        await self._background.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
+        if self._background.names or await self._store.jobs.pending():
+            return False
         count, _ = await self._store.jobs.waiting(at=time.time())
-        if not count:
-            return "is work in the background." if self._background.names else ""
-        return f"are still {count} jobs due or running{await self._examples()}."
+        return not count and not self._background.names
 
-    async def _examples(self) -> str:
+    async def _left(self) -> str:
+        """What is still to be done, in words."""
+        if names := self._background.names:
+            return f"is still work in the background: {', '.join(names[:NAMED])}"
+        if await self._store.jobs.pending():
+            return "are still events from which jobs may follow"
+        count, _ = await self._store.jobs.waiting(at=time.time())
         found = [
             f"{job.id} ({job.status.value})"
             for status in (JobStatus.RUNNING, JobStatus.QUEUED)
             for job in await self._store.jobs.listed(None, status=status, limit=NAMED)
         ]
-        return f", such as {', '.join(found[:NAMED])}" if found else ""
+        return f"are still {count} jobs due or running: {', '.join(found[:NAMED])}"
 
     def _hint(self) -> str:
         return "" if self._worker is not None else " This process runs none itself: is a worker running?"

@@ -21,8 +21,7 @@ from recollect.errors import (
 )
 from recollect.jobs.options import WorkerOptions
 from recollect.stores import JobEnd, Store
-from recollect.types.ids import new_id
-from recollect.types.jobs import Job, JobStatus, UsageRecord
+from recollect.types.jobs import Job, JobStatus
 from recollect.types.jsontext import storable
 
 log = logging.getLogger("recollect.jobs")
@@ -82,6 +81,7 @@ class Runner:
 
         Cancelled, it puts the job back in the queue.
         """
+        log.info("job %s begins, attempt %d", job.id, job.attempts)
         work = asyncio.create_task(self._handle(job), name=f"job {job.id}")
         holding = asyncio.create_task(self._hold(job, work), name=f"lease of {job.id}")
         try:
@@ -120,11 +120,14 @@ class Runner:
 
     async def _done(self, job: Job, end: JobEnd | None) -> float | None:
         if end is not None:
-            await self._recorded(job, lambda: self._store.jobs.finish(end, now=self._clock()))
-            return None
-        found = await self._recorded(job, lambda: self._store.jobs.get(None, job.id))
-        if found is not None and found.status is JobStatus.RUNNING and found.attempts == job.attempts:
+            found = await self._recorded(job, lambda: self._store.jobs.finish(end, now=self._clock()))
+        else:
+            found = await self._recorded(job, lambda: self._store.jobs.get(None, job.id))
+        if found is not None and found.status is JobStatus.RUNNING and found.runs == job.runs:
             return await self._failed(job, RuntimeError("the handler gave nothing and did not end its job"))
+        if found is not None and found.status is JobStatus.DONE:
+            counts = {name: value for name, value in found.result.items() if isinstance(value, int)}
+            log.info("job %s is done: %s", job.id, counts)
         return None
 
     async def _failed(self, job: Job, error: BaseException) -> float | None:
@@ -133,38 +136,20 @@ class Runner:
         retry_at = None if is_final else time.time() + options.backoff(job.attempts)
         text = storable(f"{type(error).__name__}: {error}")[:ERROR_LENGTH]
         raw = storable(error.raw) if isinstance(error, ExtractionError) else None
-        end = JobEnd(job.id, job.attempts, usage=self._usage(job, error))
+        end = JobEnd(job.id, job.runs)
         level = logging.ERROR if is_final else logging.WARNING
         then = "for good" if retry_at is None else f"again in {retry_at - time.time():.1f} s"
-        log.log(level, "job %s failed, attempt %d, %s: %s", job.id, job.attempts, then, text, exc_info=error)
+        # What a model said, and with it what the user said, stays in the job's row: logs go elsewhere.
+        told, trace = (type(error).__name__, None) if isinstance(error, ExtractionError) else (text, error)
+        log.log(level, "job %s failed, attempt %d, %s: %s", job.id, job.attempts, then, told, exc_info=trace)
         ended = await self._recorded(
             job, lambda: self._store.jobs.fail(end, text, raw=raw, retry_at=retry_at, now=self._clock())
         )
         return None if ended is None else retry_at
 
-    def _usage(self, job: Job, error: BaseException) -> tuple[UsageRecord, ...]:
-        if not isinstance(error, ExtractionError):
-            return ()
-        return tuple(
-            UsageRecord(
-                id=new_id("use"),
-                scope=job.scope,
-                purpose="extraction",
-                created_at=self._clock(),
-                job_id=job.id,
-                conversation_id=job.conversation_id,
-                model=used.model,
-                provider=used.provider,
-                input_tokens=used.input_tokens or 0,
-                output_tokens=used.output_tokens or 0,
-                cost_usd=used.cost_usd,
-            )
-            for used in error.usage
-        )
-
     async def _postponed(self, job: Job, seconds: float) -> float | None:
         until = time.time() + max(0.0, seconds)
-        end = JobEnd(job.id, job.attempts)
+        end = JobEnd(job.id, job.runs)
         ended = await self._recorded(job, lambda: self._store.jobs.postpone(end, until=until, now=self._clock()))
         return None if ended is None else until
 
@@ -200,7 +185,7 @@ class Runner:
             await asyncio.sleep(pause)
             wish = time.time() + options.lease
             try:
-                held = await self._store.jobs.extend(job.id, job.attempts, until=wish)
+                held = await self._store.jobs.extend(job.id, job.runs, until=wish)
             except StoreError:
                 log.warning("the lease of job %s could not be prolonged; trying again", job.id, exc_info=True)
                 held, pause = time.time() < until, min(RETRY_SECONDS, options.heartbeat)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
@@ -33,9 +34,12 @@ def open_worker(
     'EmbeddedWorker'
     """
     if hasattr(store, "queue_settings"):
-        if importlib.util.find_spec("procrastinate") and importlib.util.find_spec("psycopg"):
+        if sys.platform == "win32":
+            log.info("psycopg does not run on the event loop of Windows: this worker polls for jobs")
+        elif not all(map(importlib.util.find_spec, ("procrastinate", "psycopg"))):
+            log.warning("procrastinate is missing (pip install 'recollect[postgres]'): this worker polls for jobs")
+        else:
             from recollect.jobs.postgres import QueueWorker
 
             return QueueWorker(store, handlers, schedules=schedules, options=options, clock=clock)
-        log.warning("procrastinate is not installed (pip install 'recollect[postgres]'): this worker polls for jobs")
     return EmbeddedWorker(store, handlers, schedules=schedules, options=options, clock=clock)

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from recollect.errors import StoreClosedError, StoreError
+from recollect.errors import StoreClosedError, StoreError, StoreReadOnlyError
 from recollect.jobs.options import DEFAULTS, WorkerOptions
 from recollect.jobs.runner import RETRY_SECONDS, Handler, Runner
 from recollect.jobs.schedule import Schedule, Schedules
@@ -43,6 +43,7 @@ class Worker(ABC):
         self._runner = Runner(store, handlers, options, clock)
         self._schedules = Schedules(store, schedules)
         self._woken = asyncio.Event()
+        self._hurry = asyncio.Event()
         self._stopping = asyncio.Event()
         self._life: asyncio.Task[None] | None = None
 
@@ -54,44 +55,59 @@ class Worker(ABC):
     def start(self) -> None:
         """Begin, in the background."""
         if self._life is None:
-            self._stopping.clear()
+            # New ones: this may be another event loop than the last time.
+            self._stopping, woken = asyncio.Event(), self._woken.is_set()
+            self._woken, self._hurry = asyncio.Event(), asyncio.Event()
+            if woken:
+                self._woken.set()
             self._life = asyncio.create_task(self._live(), name="recollect worker")
 
     def wake(self) -> None:
         """There is work, or will be soon."""
         self._woken.set()
+        self._hurry.set()
 
     async def close(self) -> None:
         """Stop in good order. It may be started again."""
         life, self._life = self._life, None
         if life is not None:
             self._stopping.set()
-            await life
+            await asyncio.wait({life})
+            if not life.cancelled() and life.exception() is not None:
+                log.error("the worker on %s had broken", self._store.url, exc_info=life.exception())
 
     async def _live(self) -> None:
-        await self._until_needed()
-        if not self._stopping.is_set():
-            log.debug("the worker on %s begins", self._store.url)
-            await self._work()
+        # Schedules come round whether there are jobs or not.
+        ticking = asyncio.create_task(self._kept_up("running schedules", self._ticking))
+        try:
+            await self._until_needed()
+            if not self._stopping.is_set():
+                log.debug("the worker on %s begins", self._store.url)
+                await self._work()
+        finally:
+            await asyncio.wait({ticking}, timeout=self._options.grace)
+            await stopped(ticking)
 
     async def _until_needed(self) -> None:
-        next_tick = time.monotonic()
         while not self._stopping.is_set() and not self._woken.is_set():
             try:
                 if await self._is_needed():
                     self._woken.set()
-                    return
-                if self._schedules and time.monotonic() >= next_tick:
-                    next_tick = time.monotonic() + self._schedules.pause
-                    await self._schedules.tick()
             except StoreClosedError:
                 return
             except StoreError:
                 log.debug("could not look for work on %s", self._store.url, exc_info=True)
-            pause = self._options.poll
-            if self._schedules:
-                pause = min(pause, max(0.0, next_tick - time.monotonic()))
-            await first_of(self._woken, self._stopping, seconds=pause)
+            await first_of(self._woken, self._stopping, seconds=self._options.poll)
+
+    async def _ticking(self) -> None:
+        # Not at once: a process that is gone in a moment should not take what it cannot finish.
+        pause = min(self._options.poll, self._schedules.pause)
+        while self._schedules:
+            await first_of(self._stopping, seconds=pause)
+            if self._stopping.is_set():
+                return
+            await self._schedules.tick()
+            pause = self._schedules.pause
 
     async def _is_needed(self) -> bool:
         count, due = await self._store.jobs.waiting(at=time.time())
@@ -102,11 +118,11 @@ class Worker(ABC):
         """Bring jobs to their handlers until `_stopping` is set, then stop in good order."""
 
     async def _kept_up(self, what: str, run: Callable[[], Awaitable[None]]) -> None:
-        """Run it again whenever it breaks, until it ends by itself or the store is closed."""
+        """Run it again whenever it breaks, until it ends by itself, or the store is closed or takes no changes."""
         while True:
             try:
                 await run()
-            except StoreClosedError:
+            except (StoreClosedError, StoreReadOnlyError):
                 return
             except StoreError:
                 log.warning("%s is interrupted; trying again", what, exc_info=True)

@@ -54,12 +54,13 @@ def erase(scope: Scope, now: int, leaves_traces: bool) -> Operation[Erasure]:
     # Jobs are planned from events and bindings under this lock: none is left over that was planned beside us.
     yield "platform_mark_lock", {"name": CURSOR}
     counts: Counter[str] = Counter()
-    # From here on nothing is added to these; what is made beside us is another matter, and stays.
-    conversations = yield from _taken("erase_conversations_take")
-    spaces = yield from _taken("erase_spaces_take")
+    # Jobs first: one that ends beside us has its own row before it looks at its conversation.
     jobs = yield "erase_jobs_list", {}
     counts["jobs"] = len(jobs)
     yield "erase_jobs", {}
+    # From here on nothing is added to these; what is made beside us is another matter, and stays.
+    conversations = yield from _taken("erase_conversations_take")
+    spaces = yield from _taken("erase_spaces_take")
     counts["usage"] = yield from _counted("erase_usage_count")
     yield "erase_usage", {}
     for id in conversations:
@@ -68,6 +69,7 @@ def erase(scope: Scope, now: int, leaves_traces: bool) -> Operation[Erasure]:
         yield from _emptied({"space_id": id}, OF_SPACE, counts)
     counts["bindings"] = yield from _bindings(scope.user_id)
     counts["events"] = yield from _counted("erase_events_count")
+    yield from _undelivered([row[0] for row in jobs])
     erasure = Erasure({table: counts[table] for table in TABLES}, tuple(str(row[0]) for row in jobs))
     if counts.total():
         # Before the events are deleted: the newest one stays, so that no position is given twice.
@@ -76,6 +78,12 @@ def erase(scope: Scope, now: int, leaves_traces: bool) -> Operation[Erasure]:
         if leaves_traces:
             yield from _marked()
     return erasure
+
+
+def _undelivered(job_ids: list[str]) -> Operation[None]:
+    """Take jobs out of the queue that brings them to workers, if there is one beside our tables."""
+    if job_ids and (yield "platform_queue_is_there", {})[0][0]:
+        yield "platform_queue_forget", {"ids": job_ids}
 
 
 def _taken(statement: str) -> Operation[list[str]]:

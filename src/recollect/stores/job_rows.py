@@ -89,6 +89,7 @@ def job(row: Sequence[Any]) -> Job:
         error=row[17],
         raw_output=row[18],
         result={} if row[19] is None else json.loads(row[19]),
+        runs=row[20],
     )
 
 

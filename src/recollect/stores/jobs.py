@@ -76,8 +76,8 @@ class SqlJobs:
         values = {"owner": owner, "at": _micros(at), "until": _micros(until), "now": to_micros(now), "id": id}
         return await self._engine.write(None, partial(_claim, values, most))
 
-    async def extend(self, id: str, attempt: int, *, until: float) -> bool:
-        values = {"id": id, "attempt": attempt, "until": _micros(until)}
+    async def extend(self, id: str, run: int, *, until: float) -> bool:
+        values = {"id": id, "run": run, "until": _micros(until)}
         return await self._engine.write(None, partial(_extend, values))
 
     async def finish(self, end: JobEnd, *, now: datetime) -> Job | None:
@@ -159,7 +159,7 @@ def _postpone(end: JobEnd, until: int, now: int) -> Operation[Job]:
 
 def _end(end: JobEnd, ended: dict[str, Any], now: int) -> Operation[Job]:
     unset = {"due_at": now, "uncounted": 0, "finished_at": None, "error": None, "raw_output": None, "result": None}
-    found = yield "job_end", {**unset, **ended, "id": end.job_id, "attempt": end.attempt, "now": now}
+    found = yield "job_end", {**unset, **ended, "id": end.job_id, "run": end.run, "now": now}
     if not found:
         raise JobLostError(end.job_id)
     yield from _add_usage(end.usage)
@@ -206,7 +206,7 @@ def _claim(values: dict[str, Any], most: int) -> Operation[Job | None]:
         if job.attempts < most:
             return job_rows.job(row)
         why = f"The worker stopped while it ran this job, {job.attempts} times."
-        yield from within(job.scope, _fail(JobEnd(job.id, job.attempts + 1), why, job.raw_output, None, values["now"]))
+        yield from within(job.scope, _fail(JobEnd(job.id, job.runs + 1), why, job.raw_output, None, values["now"]))
     return None
 
 

@@ -52,6 +52,11 @@ class SqlUserData:
         await self._engine.wipe()
         return erasure
 
+    async def erased(self, *, after: int) -> tuple[list[str], int]:
+        await self._events.latest()  # which gives positions to what has none yet
+        found = await self._engine.read(None, partial(_erased, after))
+        return [row[0] for row in found], max([after, *(int(row[1]) for row in found)])
+
     async def _parts(
         self,
         scope: Scope,
@@ -92,6 +97,10 @@ class SqlUserData:
             events, after = await self._events.read(after=after, limit=LARGEST_PAGE, **names)
             for event in events:
                 yield exporting.event(event)
+
+
+def _erased(after: int) -> Operation[list[Any]]:
+    return (yield "platform_events_of_erasure", {"after": after})
 
 
 def _length(record: Any) -> int:

@@ -32,7 +32,8 @@ class JobStatus(StrEnum):
 class Job(Scoped):
     """The extraction of one window of a conversation into one space, as it stood when it was read.
 
-    The window is the messages from `from_seq` to `to_seq`. `attempts` counts how often it was begun. `error` says why
+    The window is the messages from `from_seq` to `to_seq`. `attempts` counts how often it was begun since it
+    was queued, `runs` how often at all. `error` says why
     the last attempt failed, and `raw_output` keeps what the model had said, if it could not be read. `result` counts
     what a job that is done has changed.
     """
@@ -55,6 +56,7 @@ class Job(Scoped):
     error: str | None = None
     raw_output: str | None = field(default=None, repr=False)
     result: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    runs: int = field(default=0, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,8 @@ class ExtractionRun(Sequence[Job]):
     @property
     def job(self) -> Job | None:
         """The first job that is not done, or the last one."""
-        return next((job for job in self.jobs if job.status is not JobStatus.DONE), self.jobs[-1] if self.jobs else None)
+        last = self.jobs[-1] if self.jobs else None
+        return next((job for job in self.jobs if job.status is not JobStatus.DONE), last)
 
     @property
     def id(self) -> str | None:

@@ -28,10 +28,8 @@ _UNDELIVERED = """
 SELECT id, space_id, due_at
 FROM jobs
 WHERE (status = 'queued' OR (status = 'running' AND lease_until <= %(at)s))
-    AND NOT EXISTS (
-        SELECT 1
-        FROM procrastinate_jobs AS delivery
-        WHERE delivery.queueing_lock = jobs.id AND delivery.status IN ('todo', 'doing'))
+    AND NOT EXISTS (SELECT 1 FROM procrastinate_jobs AS d WHERE d.queueing_lock = jobs.id AND d.status = 'todo')
+    AND NOT EXISTS (SELECT 1 FROM procrastinate_jobs AS d WHERE d.queueing_lock = jobs.id AND d.status = 'doing')
 ORDER BY id
 LIMIT %(limit)s
 """
@@ -45,6 +43,8 @@ def make_app(settings: QueueSettings, pool_size: int) -> procrastinate.App:
         if not settings.prepares:
             connection.prepare_threshold = None
         await connection.execute(sql.SQL("SET search_path TO {}").format(sql.Identifier(settings.schema)))
+        # What a crash of the server takes with it is delivered again: nobody needs to wait for its disk.
+        await connection.execute("SET synchronous_commit TO off")
         await connection.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(settings.role)))
 
     connector = procrastinate.PsycopgConnector(

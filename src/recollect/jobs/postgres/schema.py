@@ -13,6 +13,12 @@ from recollect.stores.postgres.store import QueueSettings
 
 CONNECT_SECONDS = 10
 
+INDEXES = (
+    "CREATE INDEX recollect_deliveries_of_space ON procrastinate_jobs (lock) WHERE status IN ('todo', 'doing')",
+    "CREATE INDEX recollect_deliveries_at_work ON procrastinate_jobs (queueing_lock) WHERE status = 'doing'",
+)
+"""Without them, fetching one of a thousand deliveries takes a hundred times as long."""
+
 
 async def prepare_schema(settings: QueueSettings) -> None:
     """Make the tables if they are missing, and bring them to this procrastinate's version; one process at a time."""
@@ -30,8 +36,7 @@ async def prepare_schema(settings: QueueSettings) -> None:
         if not missing:
             return
         try:
-            texts = [SchemaManager.get_schema()] if present is None else [steps[name].read_text() for name in missing]
-            for text in texts:
+            for text in [SchemaManager.get_schema(), *INDEXES] if present is None else _texts(steps, missing):
                 await connection.execute(text.encode())
             await _remember(connection, max(steps))
             await _grant(connection, settings)
@@ -45,6 +50,10 @@ async def prepare_schema(settings: QueueSettings) -> None:
 def _steps() -> dict[str, Path]:
     """procrastinate's own migrations, in their order."""
     return {path.name: path for path in sorted(Path(SchemaManager.get_migrations_path()).glob("*.sql"))}
+
+
+def _texts(steps: dict[str, Path], names: list[str]) -> list[str]:
+    return [steps[name].read_text() for name in names]
 
 
 async def _use_schema(connection: psycopg.AsyncConnection, schema: str) -> None:

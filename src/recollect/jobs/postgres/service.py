@@ -1,4 +1,4 @@
-"""procrastinate's worker with our tasks: run a job, take over from dead workers, run schedules."""
+"""procrastinate's worker with our tasks: run a job, and take over from dead workers."""
 
 from __future__ import annotations
 
@@ -18,15 +18,17 @@ from recollect.jobs.options import WorkerOptions
 from recollect.jobs.postgres.queue import QUEUE, RUN_JOB, Queue, make_app
 from recollect.jobs.postgres.schema import prepare_schema
 from recollect.jobs.runner import RETRY_SECONDS, Runner
-from recollect.jobs.schedule import Schedules
 from recollect.stores import Store
 from recollect.stores.postgres.store import QueueSettings
 from recollect.types.jobs import JobStatus
 
 log = logging.getLogger("recollect.jobs")
 
-URGENT = 10
+REAP = "recollect.reap"
 REAP_SECONDS = 30
+URGENT = 10
+"""Before jobs: what waits for a dead worker would wait for ever."""
+LONGEST_REST = 1.0
 SECOND_LOOK = 0.05
 """After a job has ended its successor may run, which nobody announces; a look under way may have come too early."""
 
@@ -69,18 +71,19 @@ class Service:
         settings: QueueSettings,
         store: Store,
         runner: Runner,
-        schedules: Schedules,
         options: WorkerOptions,
         clock: Callable[[], datetime],
     ) -> None:
         self._settings = settings
         self._store = store
         self._runner = runner
-        self._schedules = schedules
         self._options = options
         self._clock = clock
         self._app = make_app(settings, pool_size=options.concurrency + 2)
         self._queue = Queue(self._app)
+        self._delivering = asyncio.Lock()
+        self._took = 0.0
+        self._second_look: asyncio.TimerHandle | None = None
         self._add_tasks()
         self._worker: Any = _Worker(
             self._app,
@@ -112,19 +115,18 @@ class Service:
         self._worker.stop()
 
     async def deliver(self) -> None:
-        """See that every job that waits is in the queue."""
-        await self._queue.deliver()
+        """See that every job that waits is in the queue; the longer that takes, the more seldom."""
+        async with self._delivering:
+            await asyncio.sleep(min(LONGEST_REST, self._took * 4))
+            begun = time.monotonic()
+            await self._queue.deliver()
+            self._took = time.monotonic() - begun
 
     def _add_tasks(self) -> None:
         self._app.task(name=RUN_JOB, queue=QUEUE, retry=_Redelivery())(self._run_job)
+        reap: Any = self._app.task(name=REAP, queue=QUEUE, queueing_lock=REAP, priority=URGENT)(self._reap)
         every = min(REAP_SECONDS, max(1, round(self._options.heartbeat * 1.5)))
-        self._add_periodic(self._reap, "recollect.reap", every)
-        if self._schedules:
-            self._add_periodic(self._tick, "recollect.tick", max(1, round(self._schedules.pause)))
-
-    def _add_periodic(self, run: Any, name: str, seconds: int) -> None:
-        task = self._app.task(name=name, queue=QUEUE, queueing_lock=name, priority=URGENT)(run)
-        self._app.periodic(cron=f"* * * * * */{seconds}")(task)
+        self._app.periodic(cron=f"* * * * * */{every}")(reap)
 
     async def _run_job(self, job_id: str) -> None:
         current: Any = asyncio.current_task()
@@ -142,8 +144,10 @@ class Service:
         now = time.time()
         if job.status is JobStatus.RUNNING:
             return now + self._options.heartbeat  # by another: it may die
-        if job.due_at.timestamp() > now:
-            return job.due_at.timestamp()
+        due = job.due_at.timestamp()
+        if due > now:
+            await asyncio.sleep(min(RETRY_SECONDS, due - now))  # the server's clock is ahead: it would come at once
+            return due
         await self._queue.deliver_behind(job, now + RETRY_SECONDS)
         return None
 
@@ -153,12 +157,14 @@ class Service:
             self._worker.stop()
             return
         self._worker.look()
-        asyncio.get_running_loop().call_later(SECOND_LOOK, self._worker.look)
+        if self._second_look is None:
+            self._second_look = asyncio.get_running_loop().call_later(SECOND_LOOK, self._look_again)
+
+    def _look_again(self) -> None:
+        self._second_look = None
+        self._worker.look()
 
     async def _reap(self, timestamp: int) -> None:
         released = await release_dead(self._store, self._clock)
         await self._queue.take_back(released, self._options.lease / 2)
         self._worker.look()
-
-    async def _tick(self, timestamp: int) -> None:
-        await self._schedules.tick()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,32 +18,39 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("recollect.jobs")
 
+LONGEST_PAUSE = 30.0
+"""Before the queue is opened again that could not be, time after time."""
+
 
 class QueueWorker(Worker):
     """Runs jobs that a queue in PostgreSQL brings to it, beside any number of others on any number of machines."""
 
+    _pause = RETRY_SECONDS
+
     async def _work(self) -> None:
         while not self._stopping.is_set():
+            begun = time.monotonic()
             try:
                 await self._serve()
             except StoreClosedError:
                 return
             except Exception:  # a worker outlives mistakes and outages: the log tells of them
-                log.warning("the queue of %s is interrupted; trying again", self._store.url, exc_info=True)
+                log.exception("the queue of %s is interrupted; trying again", self._store.url)
+            if time.monotonic() - begun > LONGEST_PAUSE:
+                self._pause = RETRY_SECONDS
             if not self._stopping.is_set():
-                await first_of(self._stopping, seconds=RETRY_SECONDS)
+                await first_of(self._stopping, seconds=self._pause)
+                self._pause = min(self._pause * 2, LONGEST_PAUSE)
 
     async def _serve(self) -> None:
         """Work until told to stop, or until something breaks."""
         # Here, since many processes have no jobs at all and should not wait for it.
         from recollect.jobs.postgres.service import Service
 
-        settings: Any = self._store
-        service = Service(
-            settings.queue_settings(), self._store, self._runner, self._schedules, self._options, self._clock
-        )
+        store: Any = self._store
+        service = Service(store.queue_settings(), store, self._runner, self._options, self._clock)
         async with service.opened():
-            dispatcher = Dispatcher(self._store, self._options, self._clock, service.deliver)
+            dispatcher = Dispatcher(self._store, self._options, self._clock, service.deliver, self._hurry)
             side = [
                 asyncio.create_task(self._kept_up("dispatching events", dispatcher.run)),
                 asyncio.create_task(self._kept_up("delivering jobs", partial(self._delivering, service))),

@@ -45,7 +45,7 @@ class Reconciler:
             version = await self._memories.version(job.scope, job.memory_space_id)
             known = await self._memories.originals(job.scope, job.memory_space_id, origins)
             counts = {"added": len(drafts) - len(known), "unchanged": len(known)}
-            end = JobEnd(job.id, job.attempts, counts)
+            end = JobEnd(job.id, job.runs, counts)
             if await self._changed(job, Reconciliation(changes=changes), version, end):
                 return
         raise _busy(job)
@@ -72,7 +72,7 @@ class Reconciler:
                 found = planned(decisions)
             changes = await embedded(self._embedding, found.reconciliation.changes)
             wanted = replace(found.reconciliation, changes=changes)
-            end = JobEnd(job.id, job.attempts, _result(found), tuple(used))
+            end = JobEnd(job.id, job.runs, _result(found), tuple(used))
             if await self._changed(job, wanted, version, end):
                 return
         raise _busy(job)

@@ -8,6 +8,9 @@ CREATE INDEX atoms_by_slot ON atoms (space_id, slot) WHERE slot IS NOT NULL;
 CREATE INDEX atoms_by_source ON atoms (space_id, source_conversation_id) WHERE source_conversation_id IS NOT NULL;
 CREATE INDEX atoms_said_again ON atoms (space_id, seq) WHERE other_sources IS NOT NULL;
 
+-- Deleting an atom asks what is about it.
+CREATE INDEX atom_entities_of_atom ON atom_entities (space_id, seq);
+
 -- What jobs and other processes look for among all that happens; others cost them nothing.
 CREATE INDEX events_of_closing ON events (position) WHERE type IN ('conversation.closed', 'conversation.continued');
 CREATE INDEX events_of_erasure ON events (position) WHERE type = 'user.erased';
@@ -35,6 +38,7 @@ CREATE INDEX bindings_about ON bindings (tenant_id, app_id, about_user, id);
 CREATE INDEX bindings_by_since ON bindings (since);
 CREATE INDEX bindings_windowed ON bindings (id) WHERE windowed = 1 AND enabled = 1;
 
+-- attempts counts those since it was queued, runs all there ever were: no two have the same number.
 -- due_at and lease_until go by the machine's clock. Jobs of one space are run one after the other, in the order of ids.
 CREATE TABLE jobs (
     tenant_id TEXT COLLATE "C" NOT NULL,
@@ -50,6 +54,7 @@ CREATE TABLE jobs (
     from_seq BIGINT NOT NULL,
     to_seq BIGINT NOT NULL,
     attempts BIGINT NOT NULL DEFAULT 0,
+    runs BIGINT NOT NULL DEFAULT 0,
     due_at BIGINT NOT NULL,
     owner TEXT,
     lease_until BIGINT,

@@ -49,6 +49,7 @@ class UserData(Protocol):
       written, which belongs to no user: its subject is `erased_subject`, its data are the counts. When it returns, no
       file of the store holds what was erased; if that could not be done, `StoreBusyError` or `StoreFullError` says so,
       and erasing again does the rest.
+    - `erased` gives the subjects of erasures after a position in the events, and the position to go on from.
     """
 
     def records(
@@ -56,3 +57,5 @@ class UserData(Protocol):
     ) -> AsyncGenerator[dict[str, Any], None]: ...
 
     async def erase(self, scope: Scope, *, now: datetime) -> Erasure: ...
+
+    async def erased(self, *, after: int) -> tuple[list[str], int]: ...

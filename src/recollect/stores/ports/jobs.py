@@ -13,11 +13,11 @@ from recollect.types.scope import Scope
 
 @dataclass(frozen=True, slots=True)
 class JobEnd:
-    """The end of one attempt: `attempt` is the job's `attempts` when it was claimed, so that an attempt whose lease
-    was lost to another ends nothing."""
+    """The end of one run: `run` is the job's `runs` when it was claimed, so that one whose lease was lost to another
+    ends nothing."""
 
     job_id: str
-    attempt: int
+    run: int
     result: Mapping[str, Any] = field(default_factory=dict)
     usage: Sequence[UsageRecord] = ()
 
@@ -89,7 +89,7 @@ class JobLog(Protocol):
         self, *, owner: str, at: float, until: float, most: int, now: datetime, id: str | None = None
     ) -> Job | None: ...
 
-    async def extend(self, id: str, attempt: int, *, until: float) -> bool: ...
+    async def extend(self, id: str, run: int, *, until: float) -> bool: ...
 
     async def finish(self, end: JobEnd, *, now: datetime) -> Job | None: ...
 

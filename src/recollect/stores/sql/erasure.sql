@@ -77,3 +77,9 @@ WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id;
 UPDATE bindings
 SET created_by = :created_by, scopes = :scopes, space_ids = :space_ids, about_user = :about_user
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND id = :id;
+
+-- name: platform_events_of_erasure
+SELECT subject_id, position
+FROM events
+WHERE type = 'user.erased' AND position > :after
+ORDER BY position;

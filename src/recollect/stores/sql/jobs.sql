@@ -43,12 +43,12 @@ ORDER BY from_seq DESC
 LIMIT 1;
 
 -- name: job_end^
--- An attempt whose lease was lost ends nothing.
+-- A run whose lease was lost ends nothing.
 UPDATE jobs
 SET status = :status, due_at = :due_at, attempts = attempts - :uncounted, owner = NULL, lease_until = NULL,
     updated_at = :now, finished_at = :finished_at, error = :error, raw_output = :raw_output, result = :result
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id AND status = 'running'
-    AND attempts = :attempt
+    AND runs = :run
 RETURNING {job_columns};
 
 -- name: job_requeue^
@@ -115,14 +115,14 @@ LIMIT CAST(:limit AS BIGINT);
 
 -- name: platform_job_claim^
 UPDATE jobs
-SET status = 'running', attempts = attempts + 1, owner = :owner, lease_until = :until, updated_at = :now
+SET status = 'running', attempts = attempts + 1, runs = runs + 1, owner = :owner, lease_until = :until, updated_at = :now
 WHERE id = :id
 RETURNING {job_columns};
 
 -- name: platform_job_extend^
 UPDATE jobs
 SET lease_until = :until
-WHERE id = :id AND status = 'running' AND attempts = :attempt
+WHERE id = :id AND status = 'running' AND runs = :run
 RETURNING id;
 
 -- name: platform_job_owners

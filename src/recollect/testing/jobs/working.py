@@ -65,7 +65,7 @@ class Work:
             await asyncio.Event().wait()
 
     async def _remember(self, job: Job) -> None:
-        end = JobEnd(job.id, job.attempts, {"atoms": 1})
+        end = JobEnd(job.id, job.runs, {"atoms": 1})
         atom = AtomDraft(id=new_id("atom"), text=job.id, category=DONE, valid_from=utc_now())
         wanted = Reconciliation(changes=(atom,))
         made = None

@@ -241,7 +241,7 @@ class DispatchContract:
         running = await running_job(store)
         [same] = await planned(store, talk.id)
         assert (same.id, same.status, same.attempts) == (job.id, JobStatus.RUNNING, 1)
-        await store.jobs.finish(JobEnd(job.id, running.attempts, {"added": 1}), now=utc_now())
+        await store.jobs.finish(JobEnd(job.id, running.runs, {"added": 1}), now=utc_now())
         [again] = await planned(store, talk.id)
         assert (again.id, again.status, again.attempts, again.result) == (job.id, JobStatus.QUEUED, 0, {})
         types = [event.type for event in await all_events(store) if event.subject_id == job.id]

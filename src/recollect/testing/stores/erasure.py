@@ -172,11 +172,13 @@ class ErasureContract:
         everyones = await bind(store, MAYA, ANY, space_ids=(space.id,))
         both = await bind(store, omar, "maya", "omar")
         his = await bind(store, omar, "omar")
+        about_her = await bind(store, omar, "maya")
         elsewhere = await bind(store, OTHERS[2], "maya")
-        seen = await records(store, omar, "bindings")
+        seen = [binding for binding in await records(store, omar, "bindings") if binding["id"] != about_her.id]
         erasure = await store.user_data.erase(MAYA, now=utc_now())
-        assert erasure.counts["bindings"] == 3
+        assert erasure.counts["bindings"] == 4
         assert await store.bindings.get(MAYA, own.id) is None
+        assert await store.bindings.get(omar, about_her.id) is None
         left = await store.bindings.get(omar, everyones.id)
         assert left is not None
         assert (left.created_by, left.memory_space_ids, left.memory_space_names) == (None, (), ("notes",))

@@ -97,7 +97,7 @@ class JobContract:
                 jobs.append(await running_job(store))
             assert {job.memory_space_id for job in jobs} == {space.id for space in spaces}
             for job in jobs:
-                await store.jobs.finish(JobEnd(job.id, job.attempts), now=NOON)
+                await store.jobs.finish(JobEnd(job.id, job.runs), now=NOON)
         assert await claimed(store) is None
 
     async def test_a_lease_that_is_over_gives_the_job_to_another_and_the_first_ends_nothing(self, store: Store) -> None:

@@ -93,7 +93,7 @@ class ReconcileContract:
             make_atom("Has a cat", entity_ids=(ann.id, bob.id)),
             entities=[bob],
             aliases={ann.id: ("Annie",), bob.id: ("Bobby",)},
-            end=JobEnd(job.id, job.attempts, {"added": 2}),
+            end=JobEnd(job.id, job.runs, {"added": 2}),
         )
         assert changed is not None
         assert [atom.text for atom in changed] == ["Oslo", "Tea", "Has a cat"]
@@ -134,7 +134,7 @@ class ReconcileContract:
                     change,
                     make_atom("Late"),
                     entities=[bob],
-                    end=JobEnd(job.id, job.attempts),
+                    end=JobEnd(job.id, job.runs),
                 )
             assert await self._all(store, space) == before
         assert await store.memories.entities(MAYA, space.id) == []
@@ -146,7 +146,7 @@ class ReconcileContract:
         version = await store.memories.version(MAYA, space.id)
         await add(store, space, make_atom("Quicker"))
         for wrong in (version, version + 2):
-            end = JobEnd(job.id, job.attempts)
+            end = JobEnd(job.id, job.runs)
             assert await reconciled(store, space, make_atom("Slow"), version=wrong, end=end) is None
         assert await held(store, space, NOON) == ["Quicker"]
         assert await store.memories.version(MAYA, space.id) == version + 1
@@ -165,13 +165,13 @@ class ReconcileContract:
         taken = await claimed(store, after=3600, lease=7200)
         assert taken is not None
         with pytest.raises(JobLostError):
-            await reconciled(store, space, make_atom("Late"), end=JobEnd(job.id, job.attempts))
+            await reconciled(store, space, make_atom("Late"), end=JobEnd(job.id, job.runs))
         with pytest.raises(JobLostError):
             await reconciled(store, space, make_atom("Late"), end=JobEnd("job_unknown", 1))
         assert await held(store, space, NOON) == []
-        assert await reconciled(store, space, make_atom("Now"), end=JobEnd(job.id, taken.attempts)) is not None
+        assert await reconciled(store, space, make_atom("Now"), end=JobEnd(job.id, taken.runs)) is not None
         with pytest.raises(JobLostError):
-            await reconciled(store, space, make_atom("Twice"), end=JobEnd(job.id, taken.attempts))
+            await reconciled(store, space, make_atom("Twice"), end=JobEnd(job.id, taken.runs))
         assert await held(store, space, NOON) == ["Now"]
 
     async def test_citations_are_merged_by_conversation_and_given_once(self, store: Store) -> None:

@@ -22,3 +22,9 @@ FROM bindings
 WHERE tenant_id = :tenant_id AND app_id = :app_id
 ORDER BY id
 FOR UPDATE;
+
+-- name: platform_queue_is_there^
+SELECT to_regclass('procrastinate_jobs') IS NOT NULL;
+
+-- name: platform_queue_forget!
+DELETE FROM procrastinate_jobs WHERE queueing_lock = ANY(CAST(:ids AS TEXT[]));

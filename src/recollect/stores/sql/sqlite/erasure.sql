@@ -19,3 +19,6 @@ SELECT {binding_columns}
 FROM bindings
 WHERE tenant_id = :tenant_id AND app_id = :app_id
 ORDER BY id;
+
+-- name: platform_queue_is_there^
+SELECT 0;

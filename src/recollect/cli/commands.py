@@ -1,0 +1,60 @@
+"""The commands and their options."""
+
+from __future__ import annotations
+
+import asyncio
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from recollect.cli.logs import log_to_console
+from recollect.errors import RecollectError
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+
+
+class ExtractorName(StrEnum):
+    """What makes memories of conversations."""
+
+    LLM = "llm"
+    VERBATIM = "verbatim"
+
+
+@app.callback()
+def about() -> None:
+    """Recollect: conversational agents that remember."""
+
+
+@app.command()
+def worker(
+    url: Annotated[
+        str, typer.Option(envvar="RECOLLECT_URL", help="The store: a file, or postgresql://…", show_default=False)
+    ],
+    model: Annotated[str | None, typer.Option(envvar="RECOLLECT_MODEL", help="The model that reads.")] = None,
+    concurrency: Annotated[int, typer.Option(min=1, help="How many jobs at once.")] = 2,
+    extractor: Annotated[
+        ExtractorName | None, typer.Option(help="How conversations are read: by the model if there is one.")
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="End when no job is due; 1 if jobs failed.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Tell more.")] = False,
+) -> None:
+    """Run jobs: make memories of conversations, refresh summaries.
+
+    Any number of workers may run on the same store.
+    """
+    from recollect.app import Recollect
+    from recollect.cli.worker import work
+    from recollect.jobs import WorkerOptions
+
+    if extractor is ExtractorName.LLM and model is None:
+        raise typer.BadParameter("--extractor llm needs --model, or RECOLLECT_MODEL.")
+    log_to_console(verbose=verbose)
+    options = WorkerOptions(concurrency=concurrency)
+    try:
+        rc = Recollect(url, model=model, extractor=extractor and extractor.value, worker=options)
+        code = asyncio.run(work(rc, once=once))
+    except RecollectError as error:
+        typer.secho(f"{error}", err=True, fg="red")
+        raise typer.Exit(2) from error
+    raise typer.Exit(code)

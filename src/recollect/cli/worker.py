@@ -1,0 +1,66 @@
+"""`recollect worker`: a process that does nothing but run jobs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+from collections.abc import Iterator
+
+from recollect.app import Recollect
+
+log = logging.getLogger("recollect.cli")
+
+
+async def work(rc: Recollect, *, once: bool) -> int:
+    """Run jobs until told to stop or, with `once`, until none is due; gives the exit code, 1 if jobs failed."""
+    with _signals() as stop:
+        async with rc:
+            rc.jobs.wake()
+            log.info("working on %s; Ctrl-C stops", rc.store.url)
+            seen = await rc.events.latest()
+            if not once:
+                await stop.wait()
+            elif not await _drained(rc, stop):
+                log.warning("stopped before all jobs were done")
+                return 1
+            log.info("stopping")
+            failed = await rc.events.read(seen, types=["extraction.failed"], limit=1_000)
+        if once and failed:
+            log.error("%d jobs failed", len(failed))
+        return 1 if once and failed else 0
+
+
+async def _drained(rc: Recollect, stop: asyncio.Event) -> bool:
+    draining, stopping = asyncio.ensure_future(rc.jobs.drain()), asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait({draining, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        return draining.done()
+    finally:
+        for task in (draining, stopping):
+            task.cancel()
+        await asyncio.gather(draining, stopping, return_exceptions=True)
+
+
+@contextlib.contextmanager
+def _signals() -> Iterator[asyncio.Event]:
+    """Set by the first signal to stop; a second one ends the process at once."""
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+    handled = (signal.SIGINT, signal.SIGTERM)
+
+    def come_to_an_end() -> None:
+        stop.set()
+        for number in handled:
+            loop.remove_signal_handler(number)
+
+    with contextlib.suppress(NotImplementedError):  # Windows: Ctrl-C cancels this task, which stops as well
+        for number in handled:
+            loop.add_signal_handler(number, come_to_an_end)
+    try:
+        yield stop
+    finally:
+        if not stop.is_set():
+            with contextlib.suppress(NotImplementedError):
+                for number in handled:
+                    loop.remove_signal_handler(number)

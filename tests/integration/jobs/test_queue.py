@@ -1,0 +1,221 @@
+"""The queue on PostgreSQL: our table says what is to be done, and whatever happens to the queue, it is done."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+from procrastinate.schema import SchemaManager
+
+from recollect.errors import SchemaVersionError
+from recollect.jobs import Jobs, Worker, open_worker
+from recollect.jobs.postgres.schema import prepare_schema
+from recollect.stores import open_store
+from recollect.stores.postgres import PostgresStore
+from recollect.testing.jobs.fixtures import until_over
+from recollect.testing.jobs.working import KIND, QUICK, Work, done, queue, spaces
+from recollect.types.jobs import JobStatus
+from tests.support.postgres import PostgresServer
+
+STEPS = sorted(Path(SchemaManager.get_migrations_path()).glob("*.sql"))
+
+
+@asynccontextmanager
+async def connected(url: str, schema: str = "recollect") -> AsyncIterator[Any]:
+    connection = await asyncpg.connect(url, server_settings={"search_path": schema})
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+async def ask(url: str, question: str, *values: Any) -> Any:
+    async with connected(url) as connection:
+        return await connection.fetchval(question, *values)
+
+
+@asynccontextmanager
+async def working(store: PostgresStore, work: Any, **options: Any) -> AsyncIterator[Worker]:
+    worker = open_worker(store, {KIND: work}, options=replace(QUICK, **options))
+    worker.start()
+    try:
+        yield worker
+    finally:
+        await worker.close()
+
+
+async def deliveries(url: str) -> list[tuple[str, str]]:
+    """What is in the queue: status and job id."""
+    async with connected(url) as connection:
+        rows = await connection.fetch(
+            "SELECT status::text, args FROM procrastinate_jobs WHERE task_name = 'recollect.run_job' ORDER BY id"
+        )
+        return [(row[0], row[1]) for row in rows]
+
+
+async def test_the_queue_knows_ids_alone_and_is_empty_when_all_is_done(postgres_url: str, store: PostgresStore) -> None:
+    [space] = await spaces(store, 1)
+    work = Work(store, holds=True)
+    async with working(store, work):
+        job, behind = await queue(store, space, "held"), await queue(store, space, "poison")
+        async with asyncio.timeout(20):
+            await work.holding.wait()
+            while len(found := await deliveries(postgres_url)) < 2:  # noqa: ASYNC110 - only the table knows
+                await asyncio.sleep(0.05)
+        assert found == [("doing", f'{{"job_id": "{job.id}"}}'), ("todo", f'{{"job_id": "{behind.id}"}}')]
+        await Jobs(store).cancel(job.id)
+        await until_over(Jobs(store), behind)
+    assert await deliveries(postgres_url) == []
+    assert await ask(postgres_url, "SELECT count(*) FROM procrastinate_workers") == 0
+
+
+async def test_jobs_whose_deliveries_were_lost_are_delivered_again(postgres_url: str, store: PostgresStore) -> None:
+    first, second = await spaces(store, 2)
+    await prepare_schema(store.queue_settings())
+    work = Work(store, holds=True)
+    async with working(store, work):
+        held = await queue(store, first, "held")
+        async with asyncio.timeout(20):
+            await work.holding.wait()
+        waiting = [await queue(store, first), await queue(store, second, "postponed")]
+        await ask(postgres_url, "DELETE FROM procrastinate_jobs")
+        await Jobs(store).cancel(held.id)
+        found = await until_over(Jobs(store), *waiting)
+    assert [job.status for job in found] == [JobStatus.DONE, JobStatus.DONE]
+
+
+async def test_deliveries_out_of_order_and_too_many_do_no_harm(postgres_url: str, store: PostgresStore) -> None:
+    [space] = await spaces(store, 1)
+    jobs = [await queue(store, space) for _ in range(5)]
+    await prepare_schema(store.queue_settings())
+    async with connected(postgres_url) as connection:
+        for job in reversed(jobs):
+            for locked in (job.id, None):
+                await connection.execute(
+                    "INSERT INTO procrastinate_jobs (queue_name, task_name, lock, queueing_lock, args)"
+                    " VALUES ('recollect', 'recollect.run_job', $1, $2, jsonb_build_object('job_id', $3::text))",
+                    space.id,
+                    locked,
+                    job.id,
+                )
+    work = Work(store)
+    async with working(store, work):
+        await until_over(Jobs(store), *jobs, seconds=40)
+    assert await done(store, space) == work.begun == [job.id for job in jobs]
+
+
+async def test_a_delivery_of_no_known_job_is_dropped(postgres_url: str, store: PostgresStore) -> None:
+    [space] = await spaces(store, 1)
+    await prepare_schema(store.queue_settings())
+    await ask(
+        postgres_url,
+        "INSERT INTO procrastinate_jobs (queue_name, task_name, lock, queueing_lock, args) VALUES"
+        " ('recollect', 'recollect.run_job', $1, 'job_gone', '{\"job_id\": \"job_gone\"}')",
+        space.id,
+    )
+    job = await queue(store, space)
+    async with working(store, Work(store)):
+        [ended] = await until_over(Jobs(store), job)
+    assert ended.status is JobStatus.DONE
+    assert await deliveries(postgres_url) == []
+
+
+async def test_many_workers_that_open_an_empty_database_at_once_agree_on_its_tables(postgres_url: str) -> None:
+    stores = [open_store(postgres_url) for _ in range(4)]
+    for each in stores:
+        await each.open()
+    [space] = await spaces(stores[0], 1)
+    jobs = [await queue(stores[0], space) for _ in range(4)]
+    workers = [open_worker(each, {KIND: Work(each)}, options=QUICK) for each in stores]
+    for worker in workers:
+        worker.start()
+    await until_over(Jobs(stores[0]), *jobs)
+    for worker in workers:
+        await worker.close()
+    assert await done(stores[0], space) == [job.id for job in jobs]
+    for each in stores:
+        await each.close()
+
+
+async def test_tables_of_an_older_procrastinate_are_brought_to_the_version_at_hand(
+    postgres_url: str, store: PostgresStore
+) -> None:
+    older, last = STEPS[:-2], STEPS[-1]
+    async with connected(postgres_url) as connection:
+        for step in older:
+            await connection.execute(step.read_text())
+        await connection.execute(f"COMMENT ON TABLE procrastinate_jobs IS '{older[-1].name}'")
+    [space] = await spaces(store, 1)
+    async with working(store, Work(store)):
+        job = await queue(store, space, "postponed")
+        [ended] = await until_over(Jobs(store), job)
+    assert ended.status is JobStatus.DONE
+    assert await ask(postgres_url, "SELECT obj_description('procrastinate_jobs'::regclass)") == last.name
+
+
+async def test_a_schema_of_another_name_has_a_queue_of_its_own(postgres_url: str) -> None:
+    for name in ("one", 'o"ther'):
+        store = open_store(f"{postgres_url}?schema={name}")
+        await store.open()
+        assert isinstance(store, PostgresStore)
+        [space] = await spaces(store, 1)
+        async with working(store, Work(store)):
+            job = await queue(store, space)
+            [ended] = await until_over(Jobs(store), job)
+        assert ended.status is JobStatus.DONE
+        await store.close()
+    found = await ask(postgres_url, "SELECT count(*) FROM pg_tables WHERE tablename = 'procrastinate_jobs'")
+    assert found == 2
+
+
+async def test_the_queue_is_used_under_the_role_that_owns_nothing(
+    postgres_server: PostgresServer, postgres_url: str, store: PostgresStore
+) -> None:
+    user = f"plain_{postgres_url.rpartition('_')[2]}"
+    postgres_server.psql(f"CREATE ROLE {user} LOGIN; GRANT recollect_app TO {user}")
+    own = open_store(postgres_url.replace("postgres@", f"{user}@"))
+    await own.open()
+    assert isinstance(own, PostgresStore)
+    try:
+        with pytest.raises(SchemaVersionError, match="may not make them"):
+            await prepare_schema(own.queue_settings())
+        await prepare_schema(store.queue_settings())
+        [space] = await spaces(own, 1)
+        async with working(own, Work(own)):
+            job = await queue(own, space)
+            [ended] = await until_over(Jobs(own), job)
+        assert ended.status is JobStatus.DONE
+    finally:
+        await own.close()
+        postgres_server.psql(f"DROP ROLE {user}")
+
+
+async def test_a_worker_outlives_the_server() -> None:
+    server = PostgresServer()
+    server.start()
+    try:
+        store = open_store(server.url())
+        await store.open()
+        assert isinstance(store, PostgresStore)
+        [space] = await spaces(store, 1)
+        async with working(store, Work(store)):
+            before = await queue(store, space)
+            await until_over(Jobs(store), before)
+            slow = await queue(store, space, "slow", seconds=1.0)
+            await asyncio.sleep(0.3)
+            server.kill()
+            await asyncio.sleep(0.5)
+            server.start()
+            after = await queue(store, space)
+            found = await until_over(Jobs(store), slow, after, seconds=50)
+        assert [job.status for job in found] == [JobStatus.DONE, JobStatus.DONE]
+        assert await done(store, space) == [before.id, slow.id, after.id]
+        await store.close()
+    finally:
+        server.remove()

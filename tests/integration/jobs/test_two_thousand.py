@@ -1,0 +1,53 @@
+"""Two worker processes, two thousand jobs, and one of the workers dies in the middle."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from recollect.jobs import Jobs
+from recollect.stores import Store
+from recollect.testing.jobs.process import worker_processes
+from recollect.testing.jobs.working import QUICK, done
+from recollect.testing.stores.making import MAYA, make_conversation, make_draft, make_space, make_turn
+from recollect.types.jobs import Job, JobStatus
+from recollect.types.memory import MemorySpace
+from recollect.types.times import utc_now
+
+SPACES, EACH = 100, 20
+
+
+async def filled(store: Store, number: int) -> tuple[MemorySpace, list[Job]]:
+    """A space with a job for each turn of a conversation."""
+    space = await make_space(store, name=f"space {number}")
+    talk = await make_conversation(store, namespace="quick")
+    turns = [turn for _ in range(EACH) for turn in make_turn(make_draft("One more"))]
+    await store.conversations.append(MAYA, talk.id, turns, now=utc_now())
+    jobs = await store.jobs.plan(MAYA, talk.id, version=None, space_id=space.id, window_length=1, now=utc_now())
+    return space, jobs
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+async def test_each_of_two_thousand_jobs_is_done_once_though_a_worker_is_killed_midway(
+    postgres_url: str, store: Store
+) -> None:
+    made = await asyncio.gather(*(filled(store, number) for number in range(SPACES)))
+    assert sum(len(jobs) for _, jobs in made) == SPACES * EACH == 2_000
+    options = replace(QUICK, concurrency=4, lease=60.0, heartbeat=2.0, poll=1.0)
+    async with worker_processes(postgres_url, 2, options) as [killed, survivor]:
+        async with asyncio.timeout(60):
+            while len(killed.all("done")) < 400:  # noqa: ASYNC110 - it says so on its standard output
+                await asyncio.sleep(0.01)
+        await killed.kill()
+        await Jobs(store).drain(90)
+        await survivor.stop()
+    assert len(await store.jobs.listed(None, status=JobStatus.DONE)) == 2_000
+    for space, jobs in made:
+        assert await done(store, space) == [job.id for job in jobs]
+    begun = [*killed.all("begun"), *survivor.all("begun")]
+    twice = {id for id in begun if begun.count(id) > 1}
+    assert set(begun) == {job.id for _, jobs in made for job in jobs}
+    assert len(twice) <= options.concurrency, "only what the dead worker was running is begun again"

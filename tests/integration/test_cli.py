@@ -1,0 +1,139 @@
+"""The command `recollect`, run as its users run it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from recollect import Recollect
+from recollect.types.jobs import JobStatus
+
+COMMAND = (sys.executable, "-m", "recollect.cli")
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("RECOLLECT_")}
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return str(tmp_path / "recollect.db")
+    found: str = request.getfixturevalue("postgres_url")
+    return found
+
+
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+        env={**ENVIRONMENT, **environment},
+    )
+
+
+@asynccontextmanager
+async def worker(*arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    process = await asyncio.create_subprocess_exec(
+        *COMMAND, "worker", *arguments, stderr=asyncio.subprocess.PIPE, env=ENVIRONMENT
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+async def until_working(process: asyncio.subprocess.Process) -> None:
+    assert process.stderr is not None
+    async with asyncio.timeout(30):
+        while b"working on" not in (line := await process.stderr.readline()):
+            assert line, "it ended before it worked"
+
+
+async def talked(rc: Recollect, text: str = "I moved to Lisbon.") -> str:
+    """A conversation of which a space should remember something; gives the space's id."""
+    maya = rc.user("maya")
+    space = await maya.memory.create_space("home")
+    await maya.memory.create_binding({"namespace": "chat"}, [space.id])
+    talk = await maya.conversations.create("chat")
+    await maya.conversations.append_user_message(talk.id, text)
+    await maya.conversations.close(talk.id)
+    return space.id
+
+
+async def test_a_worker_that_runs_once_does_what_there_is_and_ends(url: str) -> None:
+    async with Recollect(url, worker=False) as rc:
+        space = await talked(rc)
+        done = await asyncio.to_thread(run, "worker", "--url", url, "--once", "--extractor", "verbatim")
+        assert (done.returncode, done.stdout) == (0, ""), done.stderr
+        assert "is done" in done.stderr
+        assert [atom.text for atom in await rc.user("maya").memory.list_atoms(space)] == ["User: I moved to Lisbon."]
+        await rc.jobs.drain(1)
+
+
+async def test_where_to_work_may_stand_in_the_environment(tmp_path: Path) -> None:
+    url = str(tmp_path / "recollect.db")
+    done = await asyncio.to_thread(run, "worker", "--once", RECOLLECT_URL=url)
+    assert done.returncode == 0, done.stderr
+    assert url in done.stderr
+
+
+async def test_jobs_that_failed_are_told_by_the_exit_code(tmp_path: Path) -> None:
+    url = str(tmp_path / "recollect.db")
+    async with Recollect(url, worker=False) as rc:
+        await talked(rc)
+        done = await asyncio.to_thread(run, "worker", "--url", url, "--once", "--model", "no-such-model")
+        assert done.returncode == 1, done.stderr
+        assert "1 jobs failed" in done.stderr
+        [job] = await rc.jobs.list()
+        assert job.status is JobStatus.FAILED
+        assert "no-such-model" in (job.error or "")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_a_worker_follows_what_others_write_and_stops_when_told(url: str, number: signal.Signals) -> None:
+    async with Recollect(url, worker=False) as rc, worker("--url", url) as process:
+        await until_working(process)
+        space = await talked(rc)
+        await rc.jobs.drain(30)
+        assert len(await rc.user("maya").memory.list_atoms(space)) == 1
+        process.send_signal(number)
+        async with asyncio.timeout(30):
+            _, errors = await process.communicate()
+        assert process.returncode == 0, errors.decode()
+        assert b"stopping" in errors
+        assert b"Traceback" not in errors
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--url", "mysql://x"], "not a store Recollect knows"),
+        (["--url", "postgresql://127.0.0.1:1/none"], "cannot be reached"),
+        (["--url", ":memory:", "--extractor", "llm"], "needs --model"),
+        (["--url", ":memory:", "--concurrency", "0"], "--concurrency"),
+        ([], "--url"),
+    ],
+)
+def test_mistakes_are_told_without_a_traceback(arguments: list[str], words: str) -> None:
+    done = run("worker", *arguments, "--once")
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_without_its_extra_the_command_says_what_to_install() -> None:
+    code = "import sys; sys.modules['typer'] = None; from recollect.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=False)
+    assert done.returncode == 1
+    assert "pip install 'recollect[cli]'" in done.stderr
+    assert "Traceback" not in done.stderr

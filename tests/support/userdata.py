@@ -1,0 +1,89 @@
+"""A user with something of everything that is kept, and looking for what is left of it."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from recollect import Recollect
+from recollect.app import User
+from recollect.stores import Store
+from recollect.types.bindings import Binding, ConversationScope, ExtractionPolicy
+from recollect.types.ids import new_id
+from recollect.types.jobs import UsageRecord
+from recollect.types.scope import Scope
+from recollect.types.times import utc_now
+
+
+async def bind(store: Store, scope: Scope, *scopes: ConversationScope, space_ids: tuple[str, ...] = ()) -> Binding:
+    """A binding that a user makes."""
+    now = utc_now()
+    policy = ExtractionPolicy()
+    wanted = scopes or (ConversationScope("chat", scope.user_id),)
+    made = Binding(
+        new_id("bind"),
+        scope.tenant_id,
+        scope.app_id,
+        wanted,
+        space_ids,
+        ("notes",),
+        policy,
+        now,
+        now,
+        True,
+        scope.user_id,
+    )
+    return await store.bindings.create(scope, made)
+
+
+async def live(rc: Recollect, user: User, word: str) -> None:
+    """Something of everything, each with `word` in it wherever there is text."""
+    talks, memory, scope = user.conversations, user.memory, user.scope
+    talk = await talks.create(word, f"{word} title", f"{word} session", {"source": word})
+    await talks.append_user_message(talk.id, f"{word} said", idempotency_key=f"{word}-key", trace_id=f"{word}-trace")
+    await talks.append_assistant_turn(talk.id, [{"type": "text", "text": f"[{word}"}], model=f"{word}-model")
+    await talks.append_system_message(talk.id, f"{word} behind the scenes", visibility="hidden")
+    now = utc_now()
+    await rc.store.conversations.save_summary(
+        scope, talk.id, f"{word} in short. " * 400, until_seq=2, turns=1, expected_seq=0, now=now
+    )
+    await rc.store.conversations.save_summary(
+        scope, talk.id, f"{word} shorter", until_seq=3, turns=1, expected_seq=2, now=now
+    )
+    await talks.close(talk.id)
+    space = await memory.create_space(f"{word} space", {"about": word})
+    ann = await memory.create_entity(space.id, "PERSON", f"{word} Ann", f"{word} friend", {"k": word})
+    anna = await memory.create_entity(space.id, "PERSON", f"{word} Anna")
+    first = await memory.add_atom(space.id, f"{word} lives in Rome", (word, "FACT"), entity_ids=[ann.id, anna.id])
+    await memory.supersede_atom(first.id, f"{word} lives in Lisbon")
+    await memory.archive_atom((await memory.add_atom(space.id, f"{word} archived", (word, "FACT"))).id)
+    await memory.delete_atom((await memory.add_atom(space.id, f"{word} deleted", (word, "FACT"))).id)
+    await memory.remember_conversation(space.id, talk.id)
+    await memory.merge_entities(ann.id, anna.id)
+    gone = await memory.create_space(f"{word} forgotten space")
+    await memory.add_atom(gone.id, f"{word} in a deleted space", (word, "FACT"))
+    await memory.delete_space(gone.id)
+    await bind(rc.store, scope, ConversationScope(word, scope.user_id), space_ids=(space.id,))
+    [job] = await rc.store.jobs.plan(
+        scope, talk.id, version=word, space_id=space.id, window_length=10_000, now=utc_now()
+    )
+    usage = UsageRecord(new_id("use"), scope, "extraction", utc_now(), job.id, talk.id, f"{word}-model")
+    await rc.store.jobs.add_usage([usage])
+    assert (await memory.recall_by_topic(space.id, f"where does {word} live")).hits
+
+
+def rows_of(path: Path) -> dict[str, list[tuple[Any, ...]]]:
+    """Every row of every table of a SQLite file."""
+    with closing(sqlite3.connect(path)) as connection:
+        tables = [row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        return {table: connection.execute(f'SELECT * FROM "{table}"').fetchall() for table in tables}
+
+
+def found_in_files(path: Path, *words: str) -> dict[str, int]:
+    """How often any of the words stands in the bytes of the file and of those beside it."""
+    wanted = re.compile(b"|".join(re.escape(word.encode()) for word in words))
+    found = {file.name: len(wanted.findall(file.read_bytes())) for file in path.parent.glob(f"{path.name}*")}
+    return {name: count for name, count in found.items() if count}
