@@ -131,7 +131,9 @@ async def test_looking_for_closed_conversations_reads_nothing_else(tmp_path: Pat
     async with Recollect(tmp_path / "r.db"):
         statement = statements("sqlite")["platform_events_of_closing"]
         with contextlib.closing(sqlite3.connect(tmp_path / "r.db")) as connection:
-            [row] = connection.execute(f"EXPLAIN QUERY PLAN {statement.sql}", [0] * len(statement.parameters)).fetchall()
+            [row] = connection.execute(
+                f"EXPLAIN QUERY PLAN {statement.sql}", [0] * len(statement.parameters)
+            ).fetchall()
     assert "events_of_closing" in row[3]
 
 
