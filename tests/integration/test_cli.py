@@ -52,6 +52,16 @@ async def worker(*arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
         await process.communicate()
 
 
+async def test_a_worker_closes_what_is_stale(tmp_path: Path) -> None:
+    url = str(tmp_path / "recollect.db")
+    async with Recollect(url, worker=False) as rc:
+        talk = await rc.user("maya").conversations.create("chat")
+        async with worker("--url", url, "--close-stale-after", "0.0001"), asyncio.timeout(40):
+            async for event in rc.events.subscribe(types=["conversation.closed"]):
+                assert event.subject_id == talk.id
+                break
+
+
 async def until_working(process: asyncio.subprocess.Process) -> None:
     assert process.stderr is not None
     async with asyncio.timeout(30):
@@ -120,6 +130,8 @@ async def test_a_worker_follows_what_others_write_and_stops_when_told(url: str, 
         (["--url", "mysql://x"], "not a store Recollect knows"),
         (["--url", "postgresql://127.0.0.1:1/none"], "cannot be reached"),
         (["--url", ":memory:", "--extractor", "llm"], "needs --model"),
+        (["--url", ":memory:", "--prompts", "."], "needs --model"),
+        (["--url", ":memory:", "--model", "claude-sonnet-5", "--prompts", "no/such"], "is not a folder"),
         (["--url", ":memory:", "--concurrency", "0"], "--concurrency"),
         ([], "--url"),
     ],

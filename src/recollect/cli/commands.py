@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -36,23 +38,35 @@ def worker(
     extractor: Annotated[
         ExtractorName | None, typer.Option(help="How conversations are read: by the model if there is one.")
     ] = None,
+    prompts: Annotated[
+        Path | None, typer.Option(envvar="RECOLLECT_PROMPTS", help="A folder with prompts of your own.")
+    ] = None,
+    close_stale_after: Annotated[
+        float | None, typer.Option(min=0, help="Close conversations after so many hours without a change.")
+    ] = None,
     once: Annotated[bool, typer.Option("--once", help="End when no job is due; 1 if jobs failed.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Tell more.")] = False,
 ) -> None:
-    """Run jobs: make memories of conversations, refresh summaries.
+    """Run jobs: make memories of conversations, refresh summaries, look for patterns.
 
     Any number of workers may run on the same store.
     """
     from recollect.app import Recollect
     from recollect.cli.worker import work
     from recollect.jobs import WorkerOptions
+    from recollect.memory.extraction.choice import ExtractorLike
+    from recollect.memory.extraction.llm import LlmExtractor
 
-    if extractor is ExtractorName.LLM and model is None:
-        raise typer.BadParameter("--extractor llm needs --model, or RECOLLECT_MODEL.")
+    if model is None and (extractor is ExtractorName.LLM or prompts is not None):
+        raise typer.BadParameter("the llm extractor needs --model, or RECOLLECT_MODEL.")
     log_to_console(verbose=verbose)
     options = WorkerOptions(concurrency=concurrency)
+    hours = None if close_stale_after is None else timedelta(hours=close_stale_after)
     try:
-        rc = Recollect(url, model=model, extractor=extractor and extractor.value, worker=options)
+        reads: ExtractorLike = extractor and extractor.value
+        if prompts is not None and reads != "verbatim":
+            reads = LlmExtractor(prompts=prompts)
+        rc = Recollect(url, model=model, extractor=reads, worker=options, close_stale_after=hours)
         code = asyncio.run(work(rc, once=once))
     except RecollectError as error:
         typer.secho(f"{error}", err=True, fg="red")

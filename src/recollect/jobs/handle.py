@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from recollect.background import Background
-from recollect.errors import InvalidArgumentError, NotFoundError
+from recollect.errors import InvalidArgumentError
 from recollect.jobs.worker import Worker
 from recollect.stores import Store
 from recollect.types.jobs import Job, JobStatus
@@ -82,12 +82,9 @@ class Jobs:
             scope, status=wanted, conversation_id=conversation_id, limit=limit, before=before
         )
 
-    async def get(self, id: str) -> Job:
-        """A job as it stands now. Raises `NotFoundError`."""
-        job = await self._store.jobs.get(None, id)
-        if job is None:
-            raise NotFoundError("job", id)
-        return job
+    async def get(self, id: str) -> Job | None:
+        """A job as it stands now, or None if there is none of that id."""
+        return await self._store.jobs.get(None, id)
 
     async def retry(self, id: str) -> Job:
         """Queue a job that failed, was cancelled or is done again, as if it were new."""

@@ -62,7 +62,8 @@ async def test_the_handle_answers_for_all_users_and_for_one(tmp_path: Path) -> N
         assert await rc.jobs.get(newest.id) == newest
         with pytest.raises(InvalidArgumentError, match="one of queued, running, done, failed, cancelled"):
             await rc.jobs.list("lost")
-        for method in (rc.jobs.get, rc.jobs.retry, rc.jobs.cancel):
+        assert await rc.jobs.get("job_unknown") is None
+        for method in (rc.jobs.retry, rc.jobs.cancel):
             with pytest.raises(NotFoundError):
                 await method("job_unknown")
 
@@ -110,5 +111,7 @@ async def test_a_worker_on_a_store_that_takes_no_changes_leaves_jobs_alone(
     await store.close()
     async with Recollect(f"sqlite:///{path}?mode=ro", worker=QUICK) as rc:
         await asyncio.sleep(QUICK.poll * 2)
-        assert (await rc.jobs.get(job.id)).status is JobStatus.QUEUED
+        waiting = await rc.jobs.get(job.id)
+        assert waiting is not None
+        assert waiting.status is JobStatus.QUEUED
     assert "trying again" not in caplog.text

@@ -65,11 +65,18 @@ class WorkerFixtures:
             pytest.skip("this storage can be opened only once")
 
 
+async def as_it_is(jobs: Jobs, job: Job) -> Job:
+    """The job as it stands now."""
+    found = await jobs.get(job.id)
+    assert found is not None
+    return found
+
+
 async def until_over(jobs: Jobs, *made: Job, seconds: float = 30) -> list[Job]:
     """The jobs, once all are over."""
     async with asyncio.timeout(seconds):
         while True:
-            found = [await jobs.get(job.id) for job in made]
+            found = [await as_it_is(jobs, job) for job in made]
             if all(job.status.is_over for job in found):
                 return found
             await asyncio.sleep(0.02)

@@ -11,7 +11,7 @@ import pytest
 from recollect.errors import ConfigurationError, ExtractionError, NotFoundError
 from recollect.jobs import Jobs
 from recollect.stores import JobEnd, Store
-from recollect.testing.jobs.fixtures import MakeWorker, WorkerFixtures, until_over
+from recollect.testing.jobs.fixtures import MakeWorker, WorkerFixtures, as_it_is, until_over
 from recollect.testing.jobs.working import QUICK, Work, done, queue, spaces
 from recollect.types.jobs import Job, JobStatus
 
@@ -166,7 +166,7 @@ class OutcomeContract(WorkerFixtures):
         async with asyncio.timeout(20):
             await stopped.wait()
         await jobs.drain(20)
-        assert (await jobs.get(job.id)).status is JobStatus.CANCELLED
+        assert (await as_it_is(jobs, job)).status is JobStatus.CANCELLED
         assert await done(store, space) == []
 
     async def test_a_job_that_waits_for_its_next_attempt_is_not_waited_for(
@@ -176,7 +176,7 @@ class OutcomeContract(WorkerFixtures):
         job = await queue(store, space, "poison")
         make_worker(work, replace(QUICK, first_delay=500, longest_delay=900))
         await jobs.drain(20)
-        waiting = await jobs.get(job.id)
+        waiting = await as_it_is(jobs, job)
         assert (waiting.status, waiting.attempts) == (JobStatus.QUEUED, 1)
         assert waiting.error == "ValueError: no good, attempt 1"
         assert waiting.due_at.timestamp() > time.time() + 300

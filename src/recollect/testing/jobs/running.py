@@ -9,7 +9,7 @@ import pytest
 
 from recollect.jobs import Jobs, Schedule
 from recollect.stores import Store, open_store
-from recollect.testing.jobs.fixtures import MakeWorker, WorkerFixtures, until_over
+from recollect.testing.jobs.fixtures import MakeWorker, WorkerFixtures, as_it_is, until_over
 from recollect.testing.jobs.working import QUICK, Work, bind, closed_conversation, done, queue, spaces
 from recollect.testing.stores.making import make_conversation, say
 from recollect.types.jobs import JobStatus
@@ -111,11 +111,11 @@ class RunningContract(WorkerFixtures):
             while finishing.id not in work.begun:  # noqa: ASYNC110 - it says so nowhere else
                 await asyncio.sleep(0.01)
         await worker.close()
-        assert [each.status for each in (await jobs.get(job.id), await jobs.get(finishing.id))] == [
+        assert [each.status for each in (await as_it_is(jobs, job), await as_it_is(jobs, finishing))] == [
             JobStatus.QUEUED,
             JobStatus.DONE,
         ]
-        assert (await jobs.get(job.id)).attempts == 0
+        assert (await as_it_is(jobs, job)).attempts == 0
         make_worker(Work(store))
         [ended] = await until_over(jobs, job)
         assert (ended.status, ended.attempts) == (JobStatus.DONE, 1)
