@@ -11,7 +11,7 @@ run: $(READY)  ## a conversation that is kept, one that is remembered, and some 
 	$(BIN)/python examples/becoming_memories.py
 
 test: $(READY)  ## all tests, docs included
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n 3 --dist worksteal
 
 check: $(READY)  ## lint, types, layers
 	$(BIN)/ruff check .

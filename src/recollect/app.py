@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import datetime, timedelta
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -19,6 +19,7 @@ from recollect.conversations.turns import Turns
 from recollect.embed import Embedder, resolve_embedder
 from recollect.errors import ConfigurationError
 from recollect.jobs import Jobs, Schedule, WorkerOptions, open_worker
+from recollect.memory.all_bindings import AllBindings
 from recollect.memory.context import TokenCounter, WorkingContexts
 from recollect.memory.extraction.choice import ExtractorLike, check_extractor
 from recollect.memory.pattern_mining import PatternMining, check_mining
@@ -108,7 +109,7 @@ class Recollect:
             store, {EXTRACT: self._extract}, schedules=self._schedules(), options=options, clock=self._now
         )
         jobs = Jobs(store, here if worker else None, clock=self._now)
-        self._runtime = Runtime(store, jobs, model, _checked(clock), summary_every, bool(worker))
+        self._runtime = Runtime(store, jobs, model, _checked(clock), summary_every, bool(worker), options.window_length)
         self._claims = TurnClaims(self._runtime)
         self._summaries = Summaries(self._runtime)
         self._turns = Turns(self._runtime, self._claims, self._summaries.consider)
@@ -117,6 +118,7 @@ class Recollect:
         self._memory_limits = (memory_bytes, memory_atoms)
         self._opened_memory: OpenedMemory | None = None
         self._following: asyncio.Task[None] | None = None
+        self._has_mined = False
         self._count_tokens = count_tokens
         self.templates = Templates()
         self.events = EventFeed(store.events)
@@ -132,10 +134,10 @@ class Recollect:
 
     async def close(self) -> None:
         """Finish what runs in the background, and close the store."""
-        following, self._following = self._following, None
-        if following is not None:
-            following.cancel()
-            await asyncio.gather(following, return_exceptions=True)
+        if self._following is not None:
+            self._following.cancel()
+            await asyncio.gather(self._following, return_exceptions=True)
+            self._following = None
         await self._runtime.jobs.close()
         await self._claims.close()
         if self._opened_memory is not None:
@@ -212,6 +214,9 @@ class Recollect:
 
         if extraction_version is not None:
             self._memory.extractions.check_version(extraction_version)
+        names = {"namespace": namespace, "tenant_id": tenant_id, "app_id": app_id}
+        for name, value in names.items():
+            checks.optional_text(name, value, checks.NAME_LENGTH)
         replay = Replay(self._runtime, self._memory.extractions, extraction_version, on_progress)
         return await replay.run(None, namespace, tenant_id, app_id)
 
@@ -229,15 +234,23 @@ class Recollect:
         *,
         job_id: str | None = None,
         limit: int = 1_000,
+        tenant_id: str | None = None,
+        app_id: str | None = None,
     ) -> list[UsageRecord]:
         """What model calls for memory cost, of all users, call by call and the newest first."""
-        return await usage.calls(self._runtime, None, since, until, job_id, limit)
+        of = {"tenant_id": tenant_id, "app_id": app_id}
+        return await usage.calls(self._runtime, None, since, until, job_id, limit, **of)
 
     async def usage_totals(
-        self, since: datetime | str | None = None, until: datetime | str | None = None
+        self,
+        since: datetime | str | None = None,
+        until: datetime | str | None = None,
+        *,
+        tenant_id: str | None = None,
+        app_id: str | None = None,
     ) -> list[UsageTotal]:
         """What model calls for memory cost, added up by user, purpose and model."""
-        return await usage.totals(self._runtime, None, since, until)
+        return await usage.totals(self._runtime, None, since, until, tenant_id=tenant_id, app_id=app_id)
 
     def _schedules(self) -> list[Schedule]:
         """What this process does now and then, unless another was faster."""
@@ -262,9 +275,10 @@ class Recollect:
 
     async def _mine_patterns(self) -> None:
         assert self._patterns is not None
-        # Twice the period: what changed while the last run was under way is not missed.
-        since = self._now() - 2 * self._patterns.every
+        # All spaces at first: nobody may have looked for long. Then what changed, also during the last run.
+        since = self._now() - 2 * self._patterns.every if self._has_mined else None
         await self._memory.miner(self._patterns).mine_all(since)
+        self._has_mined = True
 
     def _now(self) -> datetime:
         return self._runtime.clock()
@@ -272,10 +286,10 @@ class Recollect:
     def _holds_memories(self) -> bool:
         return self._opened_memory is not None and len(self._opened_memory.views) > 0
 
-    def _forget(self, subject: str) -> None:
-        """Drop what is held of a user who was erased."""
+    def _forget(self, subjects: Collection[str]) -> None:
+        """Drop what is held of users who were erased."""
         if self._opened_memory is not None:
-            self._opened_memory.views.forget_erased(subject)
+            self._opened_memory.views.forget_erased(subjects)
 
     def _working_context(self, user: User) -> WorkingContexts:
         clock = self._runtime.clock
@@ -300,6 +314,11 @@ class Recollect:
     def jobs(self) -> Jobs:
         """What runs in the background; `await rc.jobs.drain()` waits for it."""
         return self._runtime.jobs
+
+    @property
+    def bindings(self) -> AllBindings:
+        """The bindings of all users."""
+        return AllBindings(self._runtime)
 
     @property
     def model(self) -> Any:

@@ -19,6 +19,7 @@ _HANDLES = (
     "recollect.admin.admin",
     "recollect.conversations.log",
     "recollect.jobs.handle",
+    "recollect.memory.all_bindings",
     "recollect.memory.context",
     "recollect.memory.memory",
     "recollect.stores.feed",

@@ -17,6 +17,7 @@ import pytest
 from recollect import InvalidArgumentError, NotFoundError, Recollect
 from recollect.admin import Admin, Erased
 from recollect.app import User
+from recollect.memory.extraction.values import Extraction, Window
 from recollect.memory.recall import words
 from recollect.stores.ports.admin import erased_subject
 from recollect.types import names
@@ -189,7 +190,10 @@ async def test_an_erased_user_is_unknown_and_may_begin_anew(rc: Recollect, admin
     assert set(again.values()) == {0}
     assert again.keys() == erased.keys()
     [event] = await rc.events.read(types=["user.erased"])
-    assert (event.subject_id, dict(event.data)) == (erased_subject(maya.scope), dict(erased))
+    assert (event.subject_id, dict(event.data)) == (
+        erased_subject(maya.scope),
+        {table: count for table, count in erased.items() if table != "events"},
+    )
     await live(rc, maya, "Lisbon")
     assert WORD not in json.dumps(await admin.export_user_data())
 
@@ -225,6 +229,40 @@ def test_all_of_it_works_without_async(tmp_path: Path) -> None:
         assert maya.admin.export_user_data(to=tmp_path / "maya.zip").counts["messages"] == 1
         assert [name for name, _ in maya.admin.export_stream()][:2] == ["conversations", "messages"]
         assert maya.admin.delete_user_data(confirm=True)["messages"] == 1
+
+
+class Waiting:
+    """An extractor that waits until it is let go."""
+
+    def __init__(self) -> None:
+        self.begun: set[str] = set()
+        self.go_on = asyncio.Event()
+
+    async def extract(self, window: Window) -> Extraction:
+        self.begun.add(window.conversation.user_id)
+        await self.go_on.wait()
+        return Extraction()
+
+
+async def test_erasing_a_user_whose_job_runs_leaves_anothers_job_alone(url: str) -> None:
+    extractor = Waiting()
+    async with Recollect(url, extractor=extractor) as rc:
+        maya, omar = rc.user("maya"), rc.user("omar")
+        space = await maya.memory.create_space("daily")
+        await maya.memory.create_binding({"namespace": "chat", "user_id": "*"}, [space.id])
+        for user in (maya, omar):
+            talk = await user.conversations.create("chat")
+            await user.conversations.append_user_message(talk.id, "Hello.")
+            await user.conversations.close(talk.id)
+        async with asyncio.timeout(30):
+            while extractor.begun != {"maya", "omar"}:
+                rc.jobs.wake()
+                await asyncio.sleep(0.05)
+        assert (await maya.admin.delete_user_data(confirm=True))["jobs"] == 1
+        extractor.go_on.set()
+        await rc.jobs.drain(timeout=30)
+        [job] = await rc.jobs.list()
+        assert (job.user_id, job.status.value, job.runs) == ("omar", "done", 1)
 
 
 class TestAcrossProcesses:

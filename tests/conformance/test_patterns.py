@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
 from recollect import Atom, ConfigurationError, InvalidArgumentError, PatternMining, Recollect
 from recollect.app import User
-from recollect.types.memory import CategoryKind
+from recollect.stores import AtomFilter
+from recollect.types.memory import AtomStatus, CategoryKind
+from recollect.types.times import utc_now
 
 MONDAY = datetime(2026, 1, 5, 8, tzinfo=UTC)
 RUN = ("running", "EPISODE")
@@ -73,6 +76,24 @@ async def test_two_are_not_a_pattern_and_some_categories_are_never_mined(url: st
         assert await patterns(user, space.id) == []
 
 
+async def test_atoms_are_listed_by_their_kind(rc: Recollect) -> None:
+    user = rc.user("maya")
+    space = await user.memory.create_space("daily")
+    kinds = [*CategoryKind][:4]
+    for kind in (*kinds, *kinds):
+        await user.memory.add_atom(space.id, f"A {kind}.", (f"as {kind}", kind))
+
+    async def listed(kind: CategoryKind | None, **more: Any) -> list[CategoryKind]:
+        wanted = AtomFilter(AtomStatus.ACTIVE, utc_now(), kind=kind, **more)
+        return [atom.category.kind for atom in await rc.store.memories.atoms(user.scope, space.id, wanted)]
+
+    assert await listed(CategoryKind.EPISODE) == [CategoryKind.EPISODE] * 2
+    assert await listed(CategoryKind.EPISODE, limit=1) == [CategoryKind.EPISODE]
+    assert await listed(CategoryKind.EPISODE, categories=("as FACT", "as EPISODE")) == [CategoryKind.EPISODE] * 2
+    assert await listed(CategoryKind.PATTERN) == []
+    assert len(await listed(None)) == 8
+
+
 async def test_only_the_platform_writes_patterns(rc: Recollect) -> None:
     user = rc.user("maya")
     space = await user.memory.create_space("daily")
@@ -81,6 +102,63 @@ async def test_only_the_platform_writes_patterns(rc: Recollect) -> None:
     atom = await user.memory.add_atom(space.id, "User runs.")
     with pytest.raises(InvalidArgumentError, match="platform"):
         await user.memory.supersede_atom(atom.id, "User always runs.", ("pattern", "PATTERN"))
+
+
+async def test_a_pattern_is_replaced_by_something_else_only_and_does_not_come_back(rc: Recollect) -> None:
+    user = rc.user("maya")
+    space = await user.memory.create_space("daily")
+    await runs(user, space.id, range(4))
+    await rc.mine_patterns()
+    [pattern] = await patterns(user, space.id)
+    with pytest.raises(InvalidArgumentError, match="platform"):
+        await user.memory.supersede_atom(pattern.id, "User robs banks on Mondays.")
+    fact = await user.memory.supersede_atom(pattern.id, "User was running for a marathon.", ("sport", "FACT"))
+    assert await rc.mine_patterns() == 0
+    await runs(user, space.id, range(4, 6))
+    assert await rc.mine_patterns() == 0
+    assert await patterns(user, space.id) == []
+    await user.memory.delete_atom(fact.id)
+    assert await rc.mine_patterns() > 0
+    [again] = await patterns(user, space.id)
+    assert len(again.citations) == 6
+
+
+async def test_a_pattern_whose_episodes_are_gone_is_archived_until_they_are_back(rc: Recollect) -> None:
+    user = rc.user("maya")
+    space = await user.memory.create_space("daily")
+    episodes = await runs(user, space.id, range(3))
+    await rc.mine_patterns()
+    [pattern] = await patterns(user, space.id)
+    await user.memory.archive_atom(episodes[0].id)
+    await user.memory.delete_atom(episodes[1].id)
+    assert await rc.mine_patterns() == 1
+    assert await patterns(user, space.id) == []
+    assert [atom.id for atom in await user.memory.list_atoms(space.id, status="ARCHIVED", category="pattern")] == [
+        pattern.id
+    ]
+    assert await rc.mine_patterns() == 0
+    await user.memory.restore_atom(episodes[0].id)
+    await runs(user, space.id, range(3, 4))
+    assert await rc.mine_patterns() > 0
+    [again] = await patterns(user, space.id)
+    assert again.id == pattern.id
+    assert len(again.citations) == 4
+    for atom in await user.memory.list_atoms(space.id, category="running"):
+        await user.memory.delete_atom(atom.id)
+    assert await rc.mine_patterns() == 2  # the bills are gone, too
+    assert await patterns(user, space.id) == []
+
+
+async def test_a_category_that_became_excluded_has_no_patterns_any_more(rc: Recollect) -> None:
+    user = rc.user("maya")
+    space = await user.memory.create_space("daily")
+    await runs(user, space.id, range(3), ("Medical", "EPISODE"))
+    await rc.mine_patterns()
+    assert len(await patterns(user, space.id)) == 1
+    miner = rc._memory.miner(PatternMining(exclude=("mEdical",)))
+    assert await miner.mine_all() > 0
+    assert await patterns(user, space.id) == []
+    assert await miner.mine_all() == 0
 
 
 async def test_patterns_are_mined_now_and_then_by_themselves(url: str) -> None:

@@ -56,7 +56,10 @@ async def test_a_worker_closes_what_is_stale(tmp_path: Path) -> None:
     url = str(tmp_path / "recollect.db")
     async with Recollect(url, worker=False) as rc:
         talk = await rc.user("maya").conversations.create("chat")
-        async with worker("--url", url, "--close-stale-after", "0.0001"), asyncio.timeout(40):
+        async with (
+            worker("--url", url, "--extractor", "verbatim", "--close-stale-after", "0.0001"),
+            asyncio.timeout(40),
+        ):
             async for event in rc.events.subscribe(types=["conversation.closed"]):
                 assert event.subject_id == talk.id
                 break
@@ -92,7 +95,7 @@ async def test_a_worker_that_runs_once_does_what_there_is_and_ends(url: str) -> 
 
 async def test_where_to_work_may_stand_in_the_environment(tmp_path: Path) -> None:
     url = str(tmp_path / "recollect.db")
-    done = await asyncio.to_thread(run, "worker", "--once", RECOLLECT_URL=url)
+    done = await asyncio.to_thread(run, "worker", "--once", "--extractor", "verbatim", RECOLLECT_URL=url)
     assert done.returncode == 0, done.stderr
     assert url in done.stderr
 
@@ -101,17 +104,19 @@ async def test_jobs_that_failed_are_told_by_the_exit_code(tmp_path: Path) -> Non
     url = str(tmp_path / "recollect.db")
     async with Recollect(url, worker=False) as rc:
         await talked(rc)
-        done = await asyncio.to_thread(run, "worker", "--url", url, "--once", "--model", "no-such-model")
+        nobody = {"ANTHROPIC_API_KEY": "x", "ANTHROPIC_BASE_URL": "http://127.0.0.1:9"}
+        model = ("--model", "claude-sonnet-5")
+        done = await asyncio.to_thread(run, "worker", "--url", url, "--once", *model, **nobody)
         assert done.returncode == 1, done.stderr
-        assert "1 jobs failed" in done.stderr
+        assert "1 wait for their next attempt" in done.stderr
         [job] = await rc.jobs.list()
-        assert job.status is JobStatus.FAILED
-        assert "no-such-model" in (job.error or "")
+        assert job.status is JobStatus.QUEUED
+        assert "ProviderConnectionError" in (job.error or "")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 async def test_a_worker_follows_what_others_write_and_stops_when_told(url: str, number: signal.Signals) -> None:
-    async with Recollect(url, worker=False) as rc, worker("--url", url) as process:
+    async with Recollect(url, worker=False) as rc, worker("--url", url, "--extractor", "verbatim") as process:
         await until_working(process)
         space = await talked(rc)
         await rc.jobs.drain(30)
@@ -127,9 +132,11 @@ async def test_a_worker_follows_what_others_write_and_stops_when_told(url: str, 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--url", "mysql://x"], "not a store Recollect knows"),
-        (["--url", "postgresql://127.0.0.1:1/none"], "cannot be reached"),
+        (["--url", "mysql://x", "--extractor", "verbatim"], "not a store Recollect knows"),
+        (["--url", "postgresql://127.0.0.1:1/none", "--extractor", "verbatim"], "cannot be reached"),
         (["--url", ":memory:", "--extractor", "llm"], "needs --model"),
+        (["--url", ":memory:"], "needs --model"),
+        (["--url", ":memory:", "--model", "no-such-model"], "no-such-model"),
         (["--url", ":memory:", "--prompts", "."], "needs --model"),
         (["--url", ":memory:", "--model", "claude-sonnet-5", "--prompts", "no/such"], "is not a folder"),
         (["--url", ":memory:", "--concurrency", "0"], "--concurrency"),

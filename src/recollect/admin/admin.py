@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Collection
 from datetime import datetime
 from os import PathLike
 from typing import Any, BinaryIO, overload
@@ -26,8 +26,8 @@ log = logging.getLogger("recollect.admin")
 LOOK_SECONDS = 5.0
 """How long a process may hold what another one has erased."""
 
-Forget = Callable[[str], None]
-"""Drops what this process holds of a user who was erased, named as in the event that tells of it."""
+Forget = Callable[[Collection[str]], None]
+"""Drops what this process holds of users who were erased, named as in the events that tell of it."""
 
 
 class Admin:
@@ -103,7 +103,7 @@ class Admin:
             erasure: Erasure = await self._runtime.store.user_data.erase(scope, now=self._runtime.clock())
         finally:
             # Also if it failed: the rows may be gone, and whatever is still there is read again.
-            self._forget(erased_subject(scope))
+            self._forget({erased_subject(scope)})
             forget_words()
         return Erased(erasure.counts, erasure.job_ids)
 
@@ -148,7 +148,6 @@ async def follow_erasures(runtime: Runtime, holds: Callable[[], bool], forget: F
         except StoreError:
             log.debug("could not look for erasures", exc_info=True)
             continue
-        for subject in subjects:
-            forget(subject)
         if subjects:
+            forget(frozenset(subjects))
             forget_words()

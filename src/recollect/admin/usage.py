@@ -13,19 +13,27 @@ Moment = datetime | str | None
 
 
 async def calls(
-    runtime: Runtime, scope: Scope | None, since: Moment, until: Moment, job_id: str | None, limit: int
+    runtime: Runtime,
+    scope: Scope | None,
+    since: Moment,
+    until: Moment,
+    job_id: str | None,
+    limit: int,
+    **of: str | None,
 ) -> list[UsageRecord]:
-    """Call by call, the newest first; of one user or, with None, of all."""
+    """Call by call, the newest first; of one user or, with None, of all, or `of` a tenant and app."""
     start, end = _stretch(since, until)
     job = checks.optional_text("job_id", job_id, checks.KEY_LENGTH)
     most = checks.count("limit", limit)
-    return await runtime.store.jobs.usage(scope, job_id=job, since=start, until=end, limit=most)
+    return await runtime.store.jobs.usage(scope, job_id=job, since=start, until=end, limit=most, **of)
 
 
-async def totals(runtime: Runtime, scope: Scope | None, since: Moment, until: Moment) -> list[UsageTotal]:
+async def totals(
+    runtime: Runtime, scope: Scope | None, since: Moment, until: Moment, **of: str | None
+) -> list[UsageTotal]:
     """Added up by user, purpose and model."""
     start, end = _stretch(since, until)
-    return await runtime.store.jobs.usage_totals(scope, since=start, until=end)
+    return await runtime.store.jobs.usage_totals(scope, since=start, until=end, **of)
 
 
 def _stretch(since: Moment, until: Moment) -> tuple[datetime | None, datetime | None]:

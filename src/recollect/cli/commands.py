@@ -52,17 +52,22 @@ def worker(
     Any number of workers may run on the same store.
     """
     from recollect.app import Recollect
+    from recollect.chat import ChatOptions, resolve_registration
     from recollect.cli.worker import work
     from recollect.jobs import WorkerOptions
     from recollect.memory.extraction.choice import ExtractorLike
     from recollect.memory.extraction.llm import LlmExtractor
 
-    if model is None and (extractor is ExtractorName.LLM or prompts is not None):
-        raise typer.BadParameter("the llm extractor needs --model, or RECOLLECT_MODEL.")
+    if model is None and (extractor is not ExtractorName.VERBATIM or prompts is not None):
+        raise typer.BadParameter(
+            "reading needs --model, or RECOLLECT_MODEL; --extractor verbatim keeps every message word for word."
+        )
     log_to_console(verbose=verbose)
     options = WorkerOptions(concurrency=concurrency)
     hours = None if close_stale_after is None else timedelta(hours=close_stale_after)
     try:
+        if model is not None:
+            resolve_registration(ChatOptions(model=model))  # a mistake in its name should not fail every job
         reads: ExtractorLike = extractor and extractor.value
         if prompts is not None and reads != "verbatim":
             reads = LlmExtractor(prompts=prompts)

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import signal
 from collections.abc import Iterator
+from datetime import datetime
 
 from recollect.app import Recollect
 
@@ -16,20 +17,26 @@ log = logging.getLogger("recollect.cli")
 async def work(rc: Recollect, *, once: bool) -> int:
     """Run jobs until told to stop or, with `once`, until none is due; gives the exit code, 1 if jobs failed."""
     with _signals() as stop:
+        begun = rc.clock()
         async with rc:
             rc.jobs.wake()
             log.info("working on %s; Ctrl-C stops", rc.store.url)
-            seen = await rc.events.latest()
             if not once:
                 await stop.wait()
             elif not await _drained(rc, stop):
                 log.warning("stopped before all jobs were done")
                 return 1
             log.info("stopping")
-            failed = await rc.events.read(seen, types=["extraction.failed"], limit=1_000)
-        if once and failed:
-            log.error("%d jobs failed", len(failed))
-        return 1 if once and failed else 0
+            return await _unfinished(rc, begun) if once else 0
+
+
+async def _unfinished(rc: Recollect, since: datetime) -> int:
+    """1 if jobs have failed since then, for good or until their next attempt."""
+    failed = [job for job in await rc.jobs.list("failed", limit=None) if job.updated_at >= since]
+    waiting = [job for job in await rc.jobs.list("queued", limit=None) if job.error is not None]
+    if failed or waiting:
+        log.error("%d jobs failed, %d wait for their next attempt", len(failed), len(waiting))
+    return 1 if failed or waiting else 0
 
 
 async def _drained(rc: Recollect, stop: asyncio.Event) -> bool:

@@ -22,3 +22,4 @@ class Runtime:
     clock: Callable[[], datetime] = utc_now
     summary_every: int | None = 20
     worker: bool = True
+    window_length: int = 24_000

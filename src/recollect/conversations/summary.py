@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from recollect.chat import ChatOptions, Model, run_loop
 from recollect.conversations.extractive import extract
 from recollect.conversations.runtime import Runtime
-from recollect.errors import ChatError, NotFoundError
+from recollect.errors import ChatError, NotFoundError, StoreError
 from recollect.stores import Appended
 from recollect.types.blocks import ToolResultBlock, ToolUseBlock, blocks_text
 from recollect.types.conversations import Conversation, RollingSummary, StoredMessage
@@ -63,7 +63,7 @@ class Summaries:
             for scope, id in found:
                 try:
                     await self._refresh_quietly(scope, id)
-                except ChatError:
+                except (ChatError, StoreError):
                     log.warning("conversation %s could not be summarised; it is tried again", id, exc_info=True)
             if not found:
                 return

@@ -50,8 +50,7 @@ class EmbeddedWorker(Worker):
         if len(self._running) >= options.concurrency:
             return None, None
         count, due = await self._store.jobs.waiting(at=time.time())
-        # Claiming writes, counting does not: what only we run is not worth a look.
-        job = await self._runner.claim() if count > len(self._running) else None
+        job = await self._runner.claim() if count else None  # claiming writes, counting does not
         return job, options.poll if due is None else min(options.poll, max(0.01, due - time.time()))
 
     def _begin(self, job: Job) -> None:

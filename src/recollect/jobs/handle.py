@@ -69,17 +69,22 @@ class Jobs:
         limit: int | None = 100,
         before: str | None = None,
         user_id: str | None = None,
-        tenant_id: str = "default",
-        app_id: str = "default",
+        tenant_id: str | None = None,
+        app_id: str | None = None,
     ) -> builtins.list[Job]:
-        """Jobs, the newest first: those of one user or, without `user_id`, of everyone.
+        """Jobs, the newest first: those of one user or, without `user_id`, of everyone of a tenant and app, or of all.
 
         `before` is the id of the last one you have, for the next page.
         """
-        scope = None if user_id is None else Scope(tenant_id, app_id, user_id)
-        wanted = _status(status)
+        scope = None if user_id is None else Scope(tenant_id or "default", app_id or "default", user_id)
         return await self._store.jobs.listed(
-            scope, status=wanted, conversation_id=conversation_id, limit=limit, before=before
+            scope,
+            status=_status(status),
+            conversation_id=conversation_id,
+            limit=limit,
+            before=before,
+            tenant_id=tenant_id,
+            app_id=app_id,
         )
 
     async def get(self, id: str) -> Job | None:

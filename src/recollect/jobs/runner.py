@@ -32,8 +32,11 @@ Handler = Callable[[Job], Awaitable[JobEnd | None]]
 PASSING = (StoreUnavailableError, StoreBusyError, StoreFullError)
 """What a store says when the same call may work later."""
 
-PERMANENT = (ExtractionError, ConfigurationError, InvalidArgumentError, NotFoundError)
-"""What is no better at the next attempt."""
+PERMANENT = (ExtractionError, InvalidArgumentError, NotFoundError)
+"""What is no better at the next attempt. A mistake in the setup is: another worker may be set up better."""
+
+TELLING = (StoreError, ConfigurationError)
+"""What says nothing of what was said."""
 
 ERROR_LENGTH = 2_000
 RETRY_SECONDS = 1.0
@@ -94,8 +97,14 @@ class Runner:
         handler = self._handlers.get(job.kind)
         if handler is None:
             raise ConfigurationError(f"This worker has no handler for jobs of kind {job.kind!r}.")
-        async with asyncio.timeout(self._options.timeout):
-            return await handler(job)
+        try:
+            async with asyncio.timeout(self._options.timeout) as limit:
+                return await handler(job)
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            seconds = self._options.timeout
+            raise TimeoutError(f"It took longer than {seconds:g} seconds; see WorkerOptions(timeout=...).") from error
 
     async def _outcome(self, job: Job, work: asyncio.Task[JobEnd | None], holding: asyncio.Task[None]) -> float | None:
         try:
@@ -137,15 +146,19 @@ class Runner:
         text = storable(f"{type(error).__name__}: {error}")[:ERROR_LENGTH]
         raw = storable(error.raw) if isinstance(error, ExtractionError) else None
         end = JobEnd(job.id, job.runs)
-        level = logging.ERROR if is_final else logging.WARNING
-        then = "for good" if retry_at is None else f"again in {retry_at - time.time():.1f} s"
-        # What a model said, and with it what the user said, stays in the job's row: logs go elsewhere.
-        told, trace = (type(error).__name__, None) if isinstance(error, ExtractionError) else (text, error)
-        log.log(level, "job %s failed, attempt %d, %s: %s", job.id, job.attempts, then, told, exc_info=trace)
         ended = await self._recorded(
             job, lambda: self._store.jobs.fail(end, text, raw=raw, retry_at=retry_at, now=self._clock())
         )
-        return None if ended is None else retry_at
+        if ended is None:
+            log.debug("job %s failed, and is gone", job.id)
+            return None
+        level = logging.ERROR if is_final else logging.WARNING
+        then = "for good" if retry_at is None else f"again in {retry_at - time.time():.1f} s"
+        # What a handler raises may quote what the user said, which stays in the job's row: logs go elsewhere.
+        told, trace = (text, error) if isinstance(error, TELLING) else (type(error).__name__, None)
+        log.log(level, "job %s failed, attempt %d, %s: %s", job.id, job.attempts, then, told, exc_info=trace)
+        log.debug("why job %s failed", job.id, exc_info=error)
+        return retry_at
 
     async def _postponed(self, job: Job, seconds: float) -> float | None:
         until = time.time() + max(0.0, seconds)

@@ -69,10 +69,11 @@ class Worker(ABC):
 
     async def close(self) -> None:
         """Stop in good order. It may be started again."""
-        life, self._life = self._life, None
+        life = self._life
         if life is not None:
             self._stopping.set()
-            await asyncio.wait({life})
+            await asyncio.wait({life})  # cancelled here, it can be closed again
+            self._life = None
             if not life.cancelled() and life.exception() is not None:
                 log.error("the worker on %s had broken", self._store.url, exc_info=life.exception())
 

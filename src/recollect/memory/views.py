@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import threading
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
@@ -56,9 +56,8 @@ class _Home:
         if held is not None:
             self.nbytes -= held.nbytes
 
-    def forget_erased(self, subject: str) -> None:
-        scopes = {scope for scope, _ in self.held}
-        erased = {scope for scope in scopes if erased_subject(scope) == subject}
+    def forget_erased(self, subjects: Collection[str]) -> None:
+        erased = {scope for scope in {scope for scope, _ in self.held} if erased_subject(scope) in subjects}
         for scope, space_id in [key for key in self.held if key[0] in erased]:
             self.forget(scope, space_id)
 
@@ -135,15 +134,15 @@ class SpaceViews:
         """Hold it no longer."""
         self._home().forget(scope, space_id)
 
-    def forget_erased(self, subject: str) -> None:
-        """Hold nothing more of a user who was erased, in any loop; `subject` is what the event tells."""
+    def forget_erased(self, subjects: Collection[str]) -> None:
+        """Hold nothing more of users who were erased, in any loop; `subjects` is what the events tell."""
         here = asyncio.get_running_loop()
         for loop, home in list(self._homes.items()):
             if loop is here:
-                home.forget_erased(subject)
+                home.forget_erased(subjects)
                 continue
             with contextlib.suppress(RuntimeError):  # that loop is closed, and nobody uses what it held
-                loop.call_soon_threadsafe(home.forget_erased, subject)
+                loop.call_soon_threadsafe(home.forget_erased, subjects)
 
     def clear(self) -> None:
         """Hold nothing."""

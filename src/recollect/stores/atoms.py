@@ -200,6 +200,7 @@ def list_atoms(space_id: str, wanted: AtomFilter) -> Operation[list[Atom]]:
         "known_at": FOREVER if wanted.known_at is None else to_micros(wanted.known_at),
         "before": before,
         "limit": FOREVER if wanted.limit is None else wanted.limit,
+        "kind": None if wanted.kind is None else wanted.kind.value,
     }
     if not wanted.categories:
         found = yield "atom_list", values

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 from recollect.stores import job_rows, rows
@@ -16,7 +17,10 @@ from recollect.types.scope import Scope
 BATCH = 1_000
 """So many conversations or spaces are taken at a time."""
 
-OF_CONVERSATION = {"messages": "erase_messages", "conversations": "erase_conversation"}
+STRETCH = 500_000
+"""So many events are read at a time, within what a server gives a statement."""
+
+OF_CONVERSATIONS = {"messages": "erase_messages", "conversations": "erase_conversations"}
 OF_SPACE = {
     "atom_vectors": "erase_atom_vectors",
     "atom_entities": "erase_atom_entities",
@@ -31,7 +35,7 @@ OF_SPACE = {
 OF_BINDING = ("id", "created_by", "scopes", "space_ids", "about_user")
 """What names users in a binding."""
 
-TABLES = (*OF_CONVERSATION, *OF_SPACE, "bindings", "jobs", "usage", "events")
+TABLES = (*OF_CONVERSATIONS, *OF_SPACE, "bindings", "jobs", "usage", "events")
 
 WIPE = "wipe"
 """The mark of what is still to be wiped from the file; see `after_deleting`."""
@@ -63,21 +67,27 @@ def erase(scope: Scope, now: int, leaves_traces: bool) -> Operation[Erasure]:
     spaces = yield from _taken("erase_spaces_take")
     counts["usage"] = yield from _counted("erase_usage_count")
     yield "erase_usage", {}
-    for id in conversations:
-        yield from _emptied({"conversation_id": id}, OF_CONVERSATION, counts)
-    for id in spaces:
+    for batch in conversations:
+        yield from _emptied({"ids": rows.to_json(batch)}, OF_CONVERSATIONS, counts)
+    for id in chain.from_iterable(spaces):
         yield from _emptied({"space_id": id}, OF_SPACE, counts)
     counts["bindings"] = yield from _bindings(scope.user_id)
-    counts["events"] = yield from _counted("erase_events_count")
     yield from _undelivered([row[0] for row in jobs])
-    erasure = Erasure({table: counts[table] for table in TABLES}, tuple(str(row[0]) for row in jobs))
-    if counts.total():
+    until = int((yield "platform_events_latest", {})[0][0])
+    if counts.total() or (yield "erase_event_exists", {"after": 0, "until": until}):
         # Before the events are deleted: the newest one stays, so that no position is given twice.
-        yield _told(scope, erasure, now)
-        yield "erase_events", {}
+        yield _told(scope, counts, now)
+        counts["events"] = yield from _events(until)
         if leaves_traces:
             yield from _marked()
-    return erasure
+    return Erasure({table: counts[table] for table in TABLES}, tuple(str(row[0]) for row in jobs))
+
+
+def _events(until: int) -> Operation[int]:
+    deleted = len((yield "erase_events_without_position", {}))
+    for after in range(0, until, STRETCH):
+        deleted += len((yield "erase_events", {"after": after, "until": min(after + STRETCH, until)}))
+    return deleted
 
 
 def _undelivered(job_ids: list[str]) -> Operation[None]:
@@ -86,11 +96,11 @@ def _undelivered(job_ids: list[str]) -> Operation[None]:
         yield "platform_queue_forget", {"ids": job_ids}
 
 
-def _taken(statement: str) -> Operation[list[str]]:
-    """The ids of all conversations or spaces, which are ours until the transaction ends."""
-    taken: list[str] = []
-    while found := (yield statement, {"after": taken[-1] if taken else "", "limit": BATCH}):
-        taken += [row[0] for row in found]
+def _taken(statement: str) -> Operation[list[list[str]]]:
+    """The ids of all conversations or spaces, in batches, which are ours until the transaction ends."""
+    taken: list[list[str]] = []
+    while found := (yield statement, {"after": taken[-1][-1] if taken else "", "limit": BATCH}):
+        taken.append([row[0] for row in found])
     return taken
 
 
@@ -100,7 +110,7 @@ def _counted(statement: str) -> Operation[int]:
 
 
 def _emptied(named: dict[str, str], statements: dict[str, str], counts: Counter[str]) -> Operation[None]:
-    """Delete a conversation or a space with all that is in it."""
+    """Delete conversations or a space with all that is in them."""
     for table, statement in statements.items():
         counts[table] += len((yield statement, named))
 
@@ -131,8 +141,8 @@ def _without(binding: Binding, user_id: str) -> Binding | None:
     return replace(binding, conversation_scope=scopes)
 
 
-def _told(scope: Scope, erasure: Erasure, now: int) -> tuple[str, dict[str, Any]]:
-    data = rows.to_json(erasure.counts)
+def _told(scope: Scope, counts: Counter[str], now: int) -> tuple[str, dict[str, Any]]:
+    data = rows.to_json({table: counts[table] for table in TABLES if table != "events"})
     return "event_insert", {
         "user_id": "",
         "type": ERASED,

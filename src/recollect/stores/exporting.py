@@ -10,6 +10,7 @@ from dataclasses import fields, is_dataclass, replace
 from datetime import datetime
 from enum import Enum
 from functools import partial
+from itertools import accumulate
 from typing import Any
 
 from recollect.stores import job_rows, memory_rows, rows
@@ -21,6 +22,10 @@ from recollect.types.scope import Scope
 from recollect.types.times import from_micros
 
 Record = dict[str, Any]
+
+PAGE_LENGTH = 500_000
+"""About so many characters are read at a time."""
+
 _PLAIN = frozenset((str, int, float, bool, type(None)))
 LISTED: dict[str, Callable[[Sequence[Any]], Record]] = {}
 """Collections that are listed by id alone, and how their rows read."""
@@ -60,7 +65,11 @@ def listed(collection: str, after: str, limit: int) -> Operation[list[Record]]:
 
 def messages(conversation_id: str, after: int, limit: int) -> Operation[list[Record]]:
     """A conversation's messages after a seq, hidden ones too."""
-    found = yield "export_messages", {"conversation_id": conversation_id, "after": after, "limit": limit}
+    values = {"conversation_id": conversation_id, "after": after}
+    lengths = yield "export_message_lengths", {**values, "limit": limit}
+    sums = accumulate(int(row[0]) for row in lengths)
+    fitting = sum(1 for length in sums if length <= PAGE_LENGTH)  # a message may be as long as many pages
+    found = yield "export_messages", {**values, "limit": max(1, fitting)}
     return [_read(rows.message, row) for row in found]
 
 

@@ -60,8 +60,12 @@ class SqlJobs:
         conversation_id: str | None = None,
         limit: int | None = None,
         before: str | None = None,
+        tenant_id: str | None = None,
+        app_id: str | None = None,
     ) -> list[Job]:
         values = {
+            "tenant": tenant_id,
+            "app": app_id,
             "status": None if status is None else status.value,
             "conversation_id": conversation_id,
             "limit": FOREVER if limit is None else limit,
@@ -117,20 +121,40 @@ class SqlJobs:
             await self._engine.write(record.scope, partial(_add_usage, [record]))
 
     async def usage(
-        self, scope: Scope | None, *, job_id: str | None, since: datetime | None, until: datetime | None, limit: int
+        self,
+        scope: Scope | None,
+        *,
+        job_id: str | None,
+        since: datetime | None,
+        until: datetime | None,
+        limit: int,
+        tenant_id: str | None = None,
+        app_id: str | None = None,
     ) -> list[UsageRecord]:
-        values = {"job_id": job_id, "limit": limit, **_stretch(since, until)}
+        values = {"job_id": job_id, "limit": limit, "tenant": tenant_id, "app": app_id, **_stretch(since, until)}
         return await self._engine.read(scope, partial(_usage, _named(scope, "usage_list"), values))
 
     async def usage_totals(
-        self, scope: Scope | None, *, since: datetime | None, until: datetime | None
+        self,
+        scope: Scope | None,
+        *,
+        since: datetime | None,
+        until: datetime | None,
+        tenant_id: str | None = None,
+        app_id: str | None = None,
     ) -> list[UsageTotal]:
-        values = _stretch(since, until)
+        values = {"tenant": tenant_id, "app": app_id, **_stretch(since, until)}
         return await self._engine.read(scope, partial(_totals, _named(scope, "usage_total"), values))
 
     async def take_schedule(self, name: str, *, at: float, every: float) -> bool:
         values = (f"schedule:{name}", _micros(at), _micros(every))
         return await self._engine.write(None, partial(_take, *values))
+
+
+def held(end: JobEnd) -> Operation[None]:
+    """A job that nobody else ends or deletes from here on; raises `JobLostError` if another run has it."""
+    if not (yield "job_hold", {"id": end.job_id, "run": end.run}):
+        raise JobLostError(end.job_id)
 
 
 def finish(end: JobEnd, now: int) -> Operation[Job]:
@@ -247,7 +271,7 @@ def _waiting(at: int) -> Operation[tuple[int, float | None]]:
 def _add_usage(records: Sequence[UsageRecord]) -> Operation[None]:
     for record in records:
         id = record.conversation_id
-        if id is None or (yield "conversation_get", {"id": id}):  # or it was erased meanwhile
+        if id is None or (yield "conversation_hold", {"id": id}):  # or it was erased meanwhile
             yield "usage_insert", job_rows.usage_values(record)
 
 
@@ -264,8 +288,8 @@ def _totals(name: str, values: dict[str, Any]) -> Operation[list[UsageTotal]]:
 def _take(name: str, at: int, every: int) -> Operation[bool]:
     yield "platform_mark_lock", {"name": name}
     found = yield "platform_mark_get", {"name": name}
-    if found and at < int(found[0][0]) + every:
-        return False
+    if found and int(found[0][0]) <= at < int(found[0][0]) + every:
+        return False  # a mark of the future is of a clock that was wrong
     yield "platform_mark_set", {"name": name, "value": at}
     return True
 

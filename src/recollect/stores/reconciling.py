@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from recollect.errors import NotFoundError
@@ -11,6 +12,7 @@ from recollect.stores.engine import Operation
 from recollect.stores.ports import AddedCitation, AtomDraft, JobEnd, KnownAtom, Reconciliation, Replacement
 from recollect.types.memory import Atom, Citation
 from recollect.types.scope import Scope
+from recollect.types.times import from_micros
 
 
 class SpaceMoved(Exception):
@@ -39,7 +41,19 @@ def known(space_id: str, slots: Sequence[str], conversation_id: str | None) -> O
             [row] = yield "atom_get", {"id": id}
             by_seq[row[memory_rows.SEQ]] = KnownAtom(memory_rows.atom(row))
             following.append(row[memory_rows.SUPERSEDED_BY])
-    return [by_seq[seq] for seq in sorted(by_seq)]
+    return (yield from _dated([by_seq[seq] for seq in sorted(by_seq)]))
+
+
+def _dated(found: Sequence[KnownAtom]) -> Operation[list[KnownAtom]]:
+    """Atoms with the dates of what they cite."""
+    cited = [[id for source in each.atom.citations for id in source.message_ids] for each in found]
+    ids = sorted({id for each in cited for id in each})
+    said = (yield "messages_said", {"ids": rows.to_json(ids)}) if ids else ()
+    dates = {id: from_micros(created_at) for id, created_at in said}
+    return [
+        replace(each, said=tuple(sorted({dates[id] for id in of if id in dates})))
+        for each, of in zip(found, cited, strict=True)
+    ]
 
 
 def _cites(atom: Atom, conversation_id: str) -> bool:
@@ -54,6 +68,8 @@ def reconcile(
     scope: Scope, space_id: str, wanted: Reconciliation, expected: int, end: JobEnd | None, now: int, wide: bool
 ) -> Operation[list[Atom] | None]:
     """Make every change, or none if the space is not as it was when they were thought of."""
+    if end is not None:
+        yield from jobs.held(end)  # before the space: an erasure takes jobs first, too
     if (yield from atoms.version(space_id)).version != expected:
         return None
     # Touching it locks it: nobody else changes the space from here on, but someone may have since we looked.

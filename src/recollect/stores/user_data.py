@@ -16,8 +16,7 @@ from recollect.types.scope import Scope
 from recollect.types.times import to_micros
 
 LARGEST_PAGE = 200
-PAGE_LENGTH = 500_000
-"""About so many characters are read at a time: a page after long records is shorter."""
+"""The most records read at a time: a page after long ones is shorter."""
 
 
 class SqlUserData:
@@ -83,7 +82,7 @@ class SqlUserData:
                 yield record
             after = page[-1][key]
             length = sum(_length(record) for record in page) // len(page) + 1
-            limit = max(1, min(LARGEST_PAGE, PAGE_LENGTH // length))
+            limit = max(1, min(LARGEST_PAGE, exporting.PAGE_LENGTH // length))
 
     async def _bindings(self, scope: Scope) -> AsyncGenerator[Record, None]:
         for record in await self._engine.read(scope, partial(exporting.bindings, scope)):

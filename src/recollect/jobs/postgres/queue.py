@@ -23,6 +23,8 @@ QUEUE = "recollect"
 RUN_JOB = "recollect.run_job"
 BATCH = 500
 CONNECT_SECONDS = 10
+POOL_SECONDS = 5.0
+"""How long to wait for a connection: a worker that stops waits no longer for a server that is down."""
 
 _UNDELIVERED = """
 SELECT id, space_id, due_at
@@ -33,6 +35,22 @@ WHERE (status = 'queued' OR (status = 'running' AND lease_until <= %(at)s))
 ORDER BY id
 LIMIT %(limit)s
 """
+
+
+_FORGOTTEN = """
+DELETE FROM procrastinate_jobs AS d
+WHERE d.status = 'todo' AND d.task_name = %(task)s
+    AND NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.id = d.queueing_lock AND jobs.status IN ('queued', 'running'))
+"""
+
+_BROUGHT_FORWARD = """
+UPDATE procrastinate_jobs AS d
+SET scheduled_at = NULL
+FROM jobs
+WHERE d.status = 'todo' AND d.task_name = %(task)s AND jobs.id = d.queueing_lock AND jobs.status = 'queued'
+    AND d.scheduled_at > now() AND jobs.due_at <= %(at)s
+"""
+"""A delivery holds up all later ones of its space: none may stand for what is over, or wait longer than its job."""
 
 
 def make_app(settings: QueueSettings, pool_size: int) -> procrastinate.App:
@@ -53,6 +71,7 @@ def make_app(settings: QueueSettings, pool_size: int) -> procrastinate.App:
         configure=configure,
         min_size=1,
         max_size=pool_size,
+        timeout=POOL_SECONDS,
     )
     return procrastinate.App(connector=connector)
 
@@ -69,7 +88,10 @@ class Queue:
         while True:
             async with self._alone() as connection:
                 at = datetime.now(UTC).timestamp() * 1_000_000
-                found = await connection.execute(_UNDELIVERED, {"at": int(at), "limit": BATCH})
+                values = {"at": int(at), "limit": BATCH, "task": RUN_JOB}
+                await connection.execute(_FORGOTTEN, values)
+                await connection.execute(_BROUGHT_FORWARD, values)
+                found = await connection.execute(_UNDELIVERED, values)
                 rows = await found.fetchall()
                 if rows:
                     await self._defer(connection, [_delivery(id, space, due / 1_000_000) for id, space, due in rows])
@@ -106,13 +128,13 @@ class Queue:
         except exceptions.UniqueViolation:  # there is another one for the same job
             pass
         except exceptions.ConnectorException as error:
-            if not _is_over(error):
+            if not is_over(error):
                 raise
             return
         try:
             await manager.finish_job(delivery, jobs.Status.FAILED, delete_job=True)
         except exceptions.ConnectorException as error:
-            if not _is_over(error):
+            if not is_over(error):
                 raise
 
     @asynccontextmanager
@@ -143,6 +165,8 @@ def _delivery(id: str, space_id: str, at: float) -> jobs.Job:
     )
 
 
-def _is_over(error: exceptions.ConnectorException) -> bool:
+def is_over(error: BaseException) -> bool:
     """Whether the delivery has ended by itself meanwhile."""
-    return isinstance(error.__cause__, psycopg.errors.RaiseException)
+    return isinstance(error, exceptions.ConnectorException) and isinstance(
+        error.__cause__, psycopg.errors.RaiseException
+    )

@@ -15,7 +15,7 @@ from procrastinate import jobs, retry, worker
 from recollect.errors import StoreError
 from recollect.jobs.dead import release_dead
 from recollect.jobs.options import WorkerOptions
-from recollect.jobs.postgres.queue import QUEUE, RUN_JOB, Queue, make_app
+from recollect.jobs.postgres.queue import QUEUE, RUN_JOB, Queue, is_over, make_app
 from recollect.jobs.postgres.schema import prepare_schema
 from recollect.jobs.runner import RETRY_SECONDS, Runner
 from recollect.stores import Store
@@ -152,8 +152,9 @@ class Service:
         return None
 
     def _delivered(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and task.exception() is not None:
-            log.warning("a delivery could not be ended; the worker starts again", exc_info=task.exception())
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not is_over(error):  # one that is over was erased with its user
+            log.warning("a delivery could not be ended; the worker starts again", exc_info=error)
             self._worker.stop()
             return
         self._worker.look()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -54,6 +55,7 @@ class Replay:
         self._version = version
         self._on_progress = on_progress
         self._open: dict[str, Job] = {}
+        self._made: set[str] = set()
         self._failed: list[Job] = []
         self._planned = self._done = self._conversations = self._skipped = 0
 
@@ -89,6 +91,8 @@ class Replay:
 
     async def _plan(self, scope: Scope, id: str) -> None:
         self._conversations += 1
+        before = await self._runtime.store.jobs.listed(scope, conversation_id=id)
+        waiting = {job.id for job in before if not job.status.is_over}
         try:
             jobs = await self._runtime.store.jobs.plan(
                 scope,
@@ -102,9 +106,10 @@ class Replay:
             self._skipped += 1
         else:
             self._open.update({job.id: job for job in jobs})
+            self._made.update(job.id for job in jobs if job.id not in waiting)
             self._planned += len(jobs)
             self._extractions.wake()
-        self._tell()
+        await self._tell()
 
     async def _look(self) -> None:
         """Count what is over. Jobs of a space end in order, so it is enough to look at the first ones."""
@@ -119,14 +124,17 @@ class Replay:
             elif found is not None:
                 self._failed.append(found)
         if len(self._open) != before:
-            self._tell()
+            await self._tell()
 
     async def _cancel(self) -> None:
-        for job in self._open.values():
+        """Take back what this replay asked for; what waited before goes on waiting."""
+        for job in [job for job in self._open.values() if job.id in self._made]:
             found = await self._runtime.store.jobs.get(job.scope, job.id)
             if found is not None and found.status is JobStatus.QUEUED:
                 await self._runtime.store.jobs.cancel(job.scope, job.id, now=self._runtime.clock())
 
-    def _tell(self) -> None:
+    async def _tell(self) -> None:
         if self._on_progress is not None:
-            self._on_progress(ReplayProgress(self._conversations, self._planned, self._done, len(self._failed)))
+            told = self._on_progress(ReplayProgress(self._conversations, self._planned, self._done, len(self._failed)))
+            if inspect.isawaitable(told):
+                await told

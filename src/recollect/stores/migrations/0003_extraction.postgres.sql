@@ -71,6 +71,7 @@ CREATE TABLE jobs (
 
 CREATE UNIQUE INDEX jobs_by_id ON jobs (id);
 CREATE UNIQUE INDEX jobs_by_window ON jobs (conversation_id, binding_id, space_id, extraction_version, from_seq);
+CREATE INDEX jobs_of_space ON jobs (space_id);
 CREATE INDEX jobs_waiting ON jobs (due_at, id) WHERE status IN ('queued', 'running');
 CREATE INDEX jobs_unfinished ON jobs (space_id, id) WHERE status IN ('queued', 'running');
 
@@ -93,6 +94,7 @@ CREATE TABLE usage (
 );
 
 CREATE INDEX usage_by_id ON usage (id);
+CREATE INDEX usage_of_conversation ON usage (conversation_id);
 CREATE INDEX usage_of_job ON usage (job_id) WHERE job_id IS NOT NULL;
 
 -- Numbers that all processes share: how far events were dispatched, when a schedule last ran.

@@ -31,7 +31,8 @@ class Dispatched:
 
 
 class JobLog(Protocol):
-    """Jobs, unique by (conversation, binding, space, version, window): in scope, or with None across users.
+    """Jobs, unique by (conversation, binding, space, version, window): in scope, or with None across users, where
+    `tenant_id` and `app_id` may narrow it down.
 
     Moments that leases and delays go by are seconds since 1970 of the machine's clock; `now` is the clock that rows are
     dated by.
@@ -83,6 +84,8 @@ class JobLog(Protocol):
         conversation_id: str | None = None,
         limit: int | None = None,
         before: str | None = None,
+        tenant_id: str | None = None,
+        app_id: str | None = None,
     ) -> list[Job]: ...
 
     async def claim(
@@ -112,11 +115,25 @@ class JobLog(Protocol):
     async def add_usage(self, records: Sequence[UsageRecord]) -> None: ...
 
     async def usage(
-        self, scope: Scope | None, *, job_id: str | None, since: datetime | None, until: datetime | None, limit: int
+        self,
+        scope: Scope | None,
+        *,
+        job_id: str | None,
+        since: datetime | None,
+        until: datetime | None,
+        limit: int,
+        tenant_id: str | None = None,
+        app_id: str | None = None,
     ) -> list[UsageRecord]: ...
 
     async def usage_totals(
-        self, scope: Scope | None, *, since: datetime | None, until: datetime | None
+        self,
+        scope: Scope | None,
+        *,
+        since: datetime | None,
+        until: datetime | None,
+        tenant_id: str | None = None,
+        app_id: str | None = None,
     ) -> list[UsageTotal]: ...
 
     async def take_schedule(self, name: str, *, at: float, every: float) -> bool: ...

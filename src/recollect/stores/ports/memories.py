@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from recollect.stores.ports.jobs import JobEnd
-from recollect.types.memory import Atom, AtomStatus, Category, Citation, Entity, EntityType, MemorySpace
+from recollect.types.memory import Atom, AtomStatus, Category, CategoryKind, Citation, Entity, EntityType, MemorySpace
 from recollect.types.scope import Scope
 
 
@@ -81,18 +81,20 @@ class Reconciliation:
 
 @dataclass(frozen=True, slots=True)
 class KnownAtom:
-    """An atom with what it says about what."""
+    """An atom with what it says about what, and when the messages that it cites were said, as far as they are kept."""
 
     atom: Atom
     slot: str | None = None
     value: str | None = None
+    said: tuple[datetime, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class AtomFilter:
     """Which atoms to list: those of a status that were known at `known_at` and were not over at `valid_at`.
 
-    With `begun`, they must also have begun by then. `before` is the id to go on from, `categories` any of these.
+    With `begun`, they must also have begun by then. `before` is the id to go on from, `categories` any of these, `kind` that
+    of their categories.
     """
 
     status: AtomStatus
@@ -102,6 +104,7 @@ class AtomFilter:
     categories: tuple[str, ...] = ()
     limit: int | None = None
     before: str | None = None
+    kind: CategoryKind | None = None
 
 
 @dataclass(frozen=True, slots=True)

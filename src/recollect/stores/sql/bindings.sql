@@ -35,9 +35,21 @@ SELECT
     (SELECT MIN(since) FROM bindings),
     (SELECT COUNT(*) FROM (SELECT 1 FROM bindings WHERE windowed = 1 AND enabled = 1 LIMIT 1) AS found);
 
+-- name: platform_binding_any^
+SELECT {binding_columns}
+FROM bindings
+WHERE id = :id;
+
+-- name: platform_bindings_all
+SELECT {binding_columns}
+FROM bindings
+WHERE {of_tenant_and_app}
+ORDER BY id;
+
 -- name: platform_binding_update!
 UPDATE bindings
-SET policy = :policy, enabled = :enabled, windowed = :windowed, updated_at = :now
+SET policy = :policy, enabled = :enabled, windowed = :windowed, since = COALESCE(CAST(:since AS BIGINT), since),
+    updated_at = :now
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND id = :id;
 
 -- name: platform_binding_delete!

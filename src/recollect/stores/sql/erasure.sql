@@ -1,16 +1,6 @@
 -- All of a user's rows, children before parents. Conversations and spaces are taken first (`erase_conversations_take`),
 -- so that nothing is added to them any more.
 
--- name: erase_messages
-DELETE FROM messages
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND conversation_id = :conversation_id
-RETURNING 1;
-
--- name: erase_conversation
-DELETE FROM conversations
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :conversation_id
-RETURNING 1;
-
 -- name: erase_atom_vectors
 DELETE FROM atom_vectors
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
@@ -64,14 +54,23 @@ WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id;
 DELETE FROM usage
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id;
 
--- name: erase_events_count^
-SELECT COUNT(*)
-FROM events
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id;
-
--- name: erase_events!
+-- name: erase_events
+-- Events are found by their positions alone, so a stretch of them is read at a time.
 DELETE FROM events
-WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id;
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND position > :after AND position <= :until
+RETURNING 1;
+
+-- name: erase_events_without_position
+DELETE FROM events
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND position IS NULL
+RETURNING 1;
+
+-- name: erase_event_exists
+SELECT 1
+FROM events
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id
+    AND ((position > :after AND position <= :until) OR position IS NULL)
+LIMIT 1;
 
 -- name: platform_binding_erase!
 UPDATE bindings

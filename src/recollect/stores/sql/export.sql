@@ -15,6 +15,14 @@ WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND con
 ORDER BY seq
 LIMIT CAST(:limit AS BIGINT);
 
+-- name: export_message_lengths
+SELECT LENGTH(content)
+FROM messages
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND conversation_id = :conversation_id
+    AND seq > :after
+ORDER BY seq
+LIMIT CAST(:limit AS BIGINT);
+
 -- name: export_spaces
 SELECT id, tenant_id, app_id, user_id, name, metadata, created_at, updated_at, atom_count, status
 FROM spaces

@@ -107,7 +107,8 @@ WHERE id = :id;
 -- name: platform_job_list
 SELECT {job_columns}
 FROM jobs
-WHERE (CAST(:status AS TEXT) IS NULL OR status = :status)
+WHERE {of_tenant_and_app}
+    AND (CAST(:status AS TEXT) IS NULL OR status = :status)
     AND (CAST(:conversation_id AS TEXT) IS NULL OR conversation_id = :conversation_id)
     AND (CAST(:before AS TEXT) IS NULL OR id < :before)
 ORDER BY id DESC
@@ -152,14 +153,15 @@ SELECT
 -- name: platform_usage_list
 SELECT {usage_columns}
 FROM usage
-WHERE (CAST(:job_id AS TEXT) IS NULL OR job_id = :job_id) AND created_at >= :since AND created_at < :until
+WHERE {of_tenant_and_app}
+    AND (CAST(:job_id AS TEXT) IS NULL OR job_id = :job_id) AND created_at >= :since AND created_at < :until
 ORDER BY id DESC
 LIMIT CAST(:limit AS BIGINT);
 
 -- name: platform_usage_total
 SELECT tenant_id, app_id, user_id, {usage_sums}
 FROM usage
-WHERE created_at >= :since AND created_at < :until
+WHERE {of_tenant_and_app} AND created_at >= :since AND created_at < :until
 GROUP BY tenant_id, app_id, user_id, purpose, model
 ORDER BY MAX(id) DESC;
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from recollect.errors import ConfigurationError, ExtractionError, NotFoundError
+from recollect.errors import ExtractionError, InvalidArgumentError, NotFoundError
 from recollect.jobs import Jobs
 from recollect.stores import JobEnd, Store
 from recollect.testing.jobs.fixtures import MakeWorker, WorkerFixtures, as_it_is, until_over
@@ -70,7 +70,7 @@ class OutcomeContract(WorkerFixtures):
         assert (behind.status, beside.status) == (JobStatus.DONE, JobStatus.DONE)
         assert work.begun.count(poison.id) == QUICK.attempts
 
-    @pytest.mark.parametrize("error", [ConfigurationError("no model"), NotFoundError("space", "ms_1")])
+    @pytest.mark.parametrize("error", [InvalidArgumentError("no"), NotFoundError("space", "ms_1")])
     async def test_what_no_attempt_can_mend_fails_at_once(
         self, store: Store, jobs: Jobs, make_worker: MakeWorker, error: Exception
     ) -> None:
@@ -122,7 +122,7 @@ class OutcomeContract(WorkerFixtures):
 
         async def handler(job: Job) -> JobEnd:
             if not mended:
-                raise ConfigurationError("no model")
+                raise InvalidArgumentError("no model")
             return JobEnd(job.id, job.runs)
 
         [space] = await spaces(store, 1)
@@ -168,6 +168,20 @@ class OutcomeContract(WorkerFixtures):
         await jobs.drain(20)
         assert (await as_it_is(jobs, job)).status is JobStatus.CANCELLED
         assert await done(store, space) == []
+
+    async def test_what_is_cancelled_before_its_next_attempt_holds_nothing_up(
+        self, store: Store, jobs: Jobs, work: Work, make_worker: MakeWorker
+    ) -> None:
+        [space] = await spaces(store, 1)
+        poison = await queue(store, space, "poison")
+        make_worker(work, replace(QUICK, first_delay=500, longest_delay=900))
+        await jobs.drain(20)
+        await jobs.cancel(poison.id)
+        [ended] = await until_over(jobs, await queue(store, space))
+        assert ended.status is JobStatus.DONE
+        await jobs.retry(poison.id)
+        await jobs.drain(20)
+        assert work.begun.count(poison.id) == 2
 
     async def test_a_job_that_waits_for_its_next_attempt_is_not_waited_for(
         self, store: Store, jobs: Jobs, work: Work, make_worker: MakeWorker

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -47,33 +48,37 @@ class BindingContract:
         )
         of_all = await make_binding(store, space, about=[ConversationScope("chat", "*")])
         assert await store.bindings.listed(MAYA) == [own, of_omar, of_all]
-        assert await store.bindings.listed(OMAR) == [of_omar, of_all]
+        unnamed: dict[str, Any] = {"created_by": None, "memory_space_ids": ()}
+        seen = replace(of_omar, conversation_scope=(ConversationScope("b", "omar"),), **unnamed)
+        assert await store.bindings.listed(OMAR) == [seen, replace(of_all, **unnamed)]
         assert await store.bindings.get(OMAR, own.id) is None
-        assert await store.bindings.get(OMAR, of_omar.id) == of_omar
+        assert await store.bindings.get(OMAR, of_omar.id) == seen
+        assert await store.bindings.listed(None) == [own, of_omar, of_all]
+        assert await store.bindings.listed(None, tenant_id="globex") == []
+        assert await store.bindings.get(None, of_omar.id) == of_omar
         for stranger in OTHERS[1:]:
             assert await store.bindings.listed(stranger) == []
             for binding in (own, of_omar, of_all):
                 assert await store.bindings.get(stranger, binding.id) is None
 
-    async def test_only_whoever_made_a_binding_changes_it_unless_nobody_did(self, store: Store) -> None:
+    async def test_only_whoever_made_a_binding_changes_it_or_the_platform(self, store: Store) -> None:
         space = await make_space(store)
         made = await make_binding(store, space)
         orphan = await make_binding(store, space, created_by=None)
-        for stranger in OTHERS:
+        for stranger, id in [*((stranger, made.id) for stranger in OTHERS), (MAYA, orphan.id), (OMAR, orphan.id)]:
             for change in (
-                store.bindings.update(stranger, made.id, policy=None, enabled=False, now=NOON),
-                store.bindings.delete(stranger, made.id, now=NOON),
+                store.bindings.update(stranger, id, policy=None, enabled=False, now=NOON),
+                store.bindings.delete(stranger, id, now=NOON),
             ):
                 with pytest.raises(NotFoundError):
                     await change
         assert await store.bindings.get(MAYA, made.id) == made
-        changed = await store.bindings.update(OMAR, orphan.id, policy=None, enabled=False, now=NOON)
+        changed = await store.bindings.update(None, orphan.id, policy=None, enabled=False, now=NOON)
         assert not changed.enabled
-        for stranger in OTHERS[1:]:
-            with pytest.raises(NotFoundError):
-                await store.bindings.delete(stranger, orphan.id, now=NOON)
-        await store.bindings.delete(OMAR, orphan.id, now=NOON)
+        await store.bindings.delete(None, orphan.id, now=NOON)
         assert await store.bindings.listed(MAYA) == [made]
+        with pytest.raises(NotFoundError):
+            await store.bindings.delete(None, orphan.id, now=NOON)
 
     async def test_an_update_leaves_what_it_does_not_name_and_tells_of_itself_once(self, store: Store) -> None:
         made = await make_binding(store, await make_space(store))

@@ -80,7 +80,7 @@ class JobContract:
         await store.jobs.postpone(JobEnd(first.id, 1), until=time.time() + 1000, now=NOON)
         assert await claimed(store) is None
         assert (await running_job(store, after=1001)).id == first.id
-        await store.jobs.fail(JobEnd(first.id, 1), "no", raw=None, retry_at=None, now=NOON)
+        await store.jobs.fail(JobEnd(first.id, 2), "no", raw=None, retry_at=None, now=NOON)
         assert (await running_job(store)).id == second.id
 
     async def test_of_many_who_claim_at_once_each_gets_another_job(self, store: Store, second: Store) -> None:
@@ -149,11 +149,22 @@ class JobContract:
         [told] = [event for event in await all_events(store) if event.type == "extraction.failed"]
         assert (told.subject_id, told.data["error"]) == (job.id, "worse")
 
+    async def test_a_run_that_was_cancelled_cannot_end_the_one_after_it(self, store: Store) -> None:
+        [job] = await make_jobs(store)
+        cancelled = await running_job(store)
+        await store.jobs.cancel(MAYA, job.id, now=NOON)
+        await store.jobs.retry(MAYA, job.id, now=NOON)
+        running = await running_job(store)
+        assert (running.attempts, running.runs) == (1, 2)
+        assert await store.jobs.finish(JobEnd(job.id, cancelled.runs), now=NOON) is None
+        assert not await store.jobs.extend(job.id, cancelled.runs, until=time.time() + 9)
+        assert await store.jobs.finish(JobEnd(job.id, running.runs), now=NOON) is not None
+
     async def test_what_is_postponed_is_not_counted_as_an_attempt(self, store: Store) -> None:
         [job] = await make_jobs(store)
-        for _ in range(3):
-            await running_job(store, most=1)
-            postponed = await store.jobs.postpone(JobEnd(job.id, 1), until=time.time(), now=NOON)
+        for run in range(1, 4):
+            assert (await running_job(store, most=1)).runs == run
+            postponed = await store.jobs.postpone(JobEnd(job.id, run), until=time.time(), now=NOON)
             assert postponed is not None
             assert (postponed.status, postponed.attempts) == (JobStatus.QUEUED, 0)
 

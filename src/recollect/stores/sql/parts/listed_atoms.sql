@@ -1,4 +1,5 @@
 status = :status AND created_at <= :known_at AND valid_from <= :begun_at
+AND (CAST(:kind AS TEXT) IS NULL OR kind = :kind)
 AND NOT EXISTS (
     SELECT 1
     FROM atom_closings

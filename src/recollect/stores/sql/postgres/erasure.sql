@@ -24,7 +24,21 @@ ORDER BY id
 FOR UPDATE;
 
 -- name: platform_queue_is_there^
-SELECT to_regclass('procrastinate_jobs') IS NOT NULL;
+-- Ours, and not one that somebody else has where we look for extensions.
+SELECT to_regclass(quote_ident(current_schema()) || '.procrastinate_jobs') IS NOT NULL;
 
 -- name: platform_queue_forget!
-DELETE FROM procrastinate_jobs WHERE queueing_lock = ANY(CAST(:ids AS TEXT[]));
+-- What is at work ends by itself when it finds its job gone.
+DELETE FROM procrastinate_jobs WHERE queueing_lock = ANY(CAST(:ids AS TEXT[])) AND status = 'todo';
+
+-- name: erase_messages
+DELETE FROM messages
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id
+    AND conversation_id IN (SELECT jsonb_array_elements_text(CAST(CAST(:ids AS TEXT) AS JSONB)))
+RETURNING 1;
+
+-- name: erase_conversations
+DELETE FROM conversations
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id
+    AND id IN (SELECT jsonb_array_elements_text(CAST(CAST(:ids AS TEXT) AS JSONB)))
+RETURNING 1;

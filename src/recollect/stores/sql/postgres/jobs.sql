@@ -15,3 +15,16 @@ FOR UPDATE;
 
 -- name: platform_mark_lock^
 SELECT pg_advisory_xact_lock(hashtext('recollect.marks.' || CAST(:name AS TEXT)), hashtext(current_schema()));
+
+-- name: job_hold^
+SELECT id
+FROM jobs
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id AND status = 'running'
+    AND runs = :run
+FOR UPDATE;
+
+-- name: conversation_hold^
+SELECT id
+FROM conversations
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id
+FOR KEY SHARE;

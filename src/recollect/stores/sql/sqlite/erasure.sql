@@ -22,3 +22,15 @@ ORDER BY id;
 
 -- name: platform_queue_is_there^
 SELECT 0;
+
+-- name: erase_messages
+DELETE FROM messages
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id
+    AND conversation_id IN (SELECT value FROM json_each(:ids))
+RETURNING 1;
+
+-- name: erase_conversations
+DELETE FROM conversations
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id
+    AND id IN (SELECT value FROM json_each(:ids))
+RETURNING 1;

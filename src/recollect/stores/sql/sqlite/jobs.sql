@@ -13,3 +13,14 @@ WHERE id = :id AND {unblocked_job};
 -- name: platform_mark_lock!
 -- The writer's transaction is the lock.
 SELECT 1;
+
+-- name: job_hold^
+SELECT id
+FROM jobs
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id AND status = 'running'
+    AND runs = :run;
+
+-- name: conversation_hold^
+SELECT id
+FROM conversations
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id;
