@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("recollect.jobs")
 
+STOP_SECONDS = 5.0
+"""How much longer than its jobs a stopping queue may take."""
+
 LONGEST_PAUSE = 30.0
 """Before the queue is opened again that could not be, time after time."""
 
@@ -62,7 +65,13 @@ class QueueWorker(Worker):
             finally:
                 await stopped(*side, stopping)
                 service.stop()
-                await serving
+                # A server that is down answers nothing: what was delivered comes back when its lease is over.
+                await asyncio.wait({serving}, timeout=self._options.grace + STOP_SECONDS)
+                if not serving.done():
+                    log.warning("the queue of %s did not stop in time", self._store.url)
+                    await stopped(serving)
+                else:
+                    await serving
 
     async def _delivering(self, service: Service) -> None:
         """Look from time to time for jobs without a delivery: whoever made them may have died in between."""
