@@ -38,8 +38,8 @@ def category_name(value: Any) -> str:
     return name("category", value["name"] if isinstance(value, Mapping) and "name" in value else value)
 
 
-def category(value: Any, *, platform: bool = False) -> Category:
-    """A category to write: a value, a mapping, or a name with a kind. Only the platform writes patterns."""
+def category(value: Any) -> Category:
+    """A category to write: a value, a mapping, or a name with a kind. None can be a pattern: those are found."""
     if isinstance(value, tuple | list) and len(value) == 2:
         value = {"name": value[0], "kind": value[1]}
     if isinstance(value, Category):
@@ -54,7 +54,7 @@ def category(value: Any, *, platform: bool = False) -> Category:
             f"category is a Category or a mapping such as {{'name': 'diet', 'kind': 'FACT'}}, not {value!r:.80}."
         )
     checks.name("the category's name", made.name)
-    if made.kind is CategoryKind.PATTERN and not platform:
+    if made.kind is CategoryKind.PATTERN:
         raise InvalidArgumentError("patterns are found by the platform; write a FACT, RULE or PREFERENCE instead.")
     return made
 

@@ -25,7 +25,7 @@ KNOWN = frozenset(AtomDraft.__dataclass_fields__) - {
 }
 
 
-def atom_draft(given: Mapping[str, Any], now: datetime, *, platform: bool = False) -> AtomDraft:
+def atom_draft(given: Mapping[str, Any], now: datetime) -> AtomDraft:
     """An atom from what `add_atom` takes; None is as if it were not given."""
     unknown = set(given) - KNOWN
     if unknown or "text" not in given:
@@ -40,7 +40,7 @@ def atom_draft(given: Mapping[str, Any], now: datetime, *, platform: bool = Fals
     return AtomDraft(
         id=new_id("atom"),
         text=checks.text(given["text"]),
-        category=checks.category(said.get("category", FACT), platform=platform),
+        category=checks.category(said.get("category", FACT)),
         valid_from=valid_from,
         importance=checks.importance(said.get("importance", 3)),
         confidence=checks.share("confidence", said.get("confidence", 1.0)),

@@ -145,7 +145,8 @@ class Memory(Extracting):
     ) -> Atom:
         """Put a new atom in an old one's place: the old one held until the new one's `valid_from` (now, if not said).
 
-        What is not given is as in the old one, but for where it comes from. Only the last atom of a chain can be
+        What is not given is as in the old one, but for where it comes from: in place of a pattern, which only the
+        platform writes, give another `category`. Only the last atom of a chain can be
         superseded: another raises `AtomSupersededError`, which names what took its place.
         """
         old = await self.get_atom(old_id)
@@ -154,7 +155,7 @@ class Memory(Extracting):
         draft = atom_draft(
             {
                 "text": text,
-                "category": old.category if category is None else checks.category(category),
+                "category": old.category if category is None else category,
                 "importance": old.importance if importance is None else importance,
                 "confidence": old.confidence if confidence is None else confidence,
                 "valid_from": valid_from,
@@ -164,7 +165,6 @@ class Memory(Extracting):
                 "valid_to": valid_to,
             },
             self._runtime.clock(),
-            platform=True,
         )
         [draft] = await self._embedded([draft])
         return await self._memories.supersede(self._scope, old_id, draft, now=self._runtime.clock())

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -10,9 +11,9 @@ from recollect.conversations.runtime import Runtime
 from recollect.errors import NotFoundError
 from recollect.memory.embedding import Embedding
 from recollect.memory.extraction.embedded import embedded
-from recollect.memory.extraction.patterns import mine
+from recollect.memory.extraction.patterns import Mined, mine
 from recollect.memory.pattern_mining import PatternMining
-from recollect.stores import AtomFilter, Memories
+from recollect.stores import AtomFilter, Memories, Reconciliation
 from recollect.types.memory import Atom, AtomStatus, CategoryKind
 from recollect.types.scope import Scope
 
@@ -43,29 +44,46 @@ class Miner:
         """Mine one space; gives how many atoms were added or changed."""
         for _ in range(ATTEMPTS):
             version = await self._memories.version(scope, space_id)
-            episodes = await self._atoms(scope, space_id, AtomStatus.ACTIVE, CategoryKind.EPISODE)
-            if len(episodes) < self._mining.at_least:
-                return 0
-            patterns = [
-                atom
-                for status in AtomStatus
-                for atom in await self._atoms(scope, space_id, status, CategoryKind.PATTERN)
-            ]
-            exclude = frozenset(self._mining.exclude)
-            wanted = mine(episodes, patterns, at_least=self._mining.at_least, exclude=exclude)
-            if not wanted.changes:
-                return 0
-            wanted = replace(wanted, changes=await embedded(self._embedding, wanted.changes))
-            changed = await self._memories.reconcile(
-                scope, space_id, wanted, expected_version=version, end=None, now=self._runtime.clock()
-            )
+            mined = await self._mined(scope, space_id)
+            changed = await self._changed(scope, space_id, mined.wanted, version)
             if changed is not None:
-                return len(changed)
+                archived = await self._set(scope, mined.archived, AtomStatus.ARCHIVED)
+                return changed + archived + await self._set(scope, mined.restored, AtomStatus.ACTIVE)
         return 0  # it changes all the time: its turn comes again
 
+    async def _mined(self, scope: Scope, space_id: str) -> Mined:
+        episodes = await self._atoms(scope, space_id, AtomStatus.ACTIVE, CategoryKind.EPISODE)
+        patterns = [
+            atom for status in AtomStatus for atom in await self._atoms(scope, space_id, status, CategoryKind.PATTERN)
+        ]
+        if not patterns and len(episodes) < self._mining.at_least:
+            return Mined()
+        how = self._mining
+        # Thousands of episodes take a while, in which others are to be served.
+        return await asyncio.to_thread(mine, episodes, patterns, at_least=how.at_least, exclude=how.exclude)
+
+    async def _changed(self, scope: Scope, space_id: str, wanted: Reconciliation, version: int) -> int | None:
+        """How many atoms were added or changed; None if the space has changed meanwhile."""
+        if not wanted.changes:
+            return 0 if await self._memories.version(scope, space_id) == version else None
+        wanted = replace(wanted, changes=await embedded(self._embedding, wanted.changes))
+        changed = await self._memories.reconcile(
+            scope, space_id, wanted, expected_version=version, end=None, now=self._runtime.clock()
+        )
+        return None if changed is None else len(changed)
+
+    async def _set(self, scope: Scope, ids: Sequence[str], status: AtomStatus) -> int:
+        count = 0
+        for id in ids:
+            try:
+                await self._memories.set_status(scope, id, status, now=self._runtime.clock())
+            except NotFoundError:  # deleted meanwhile
+                continue
+            count += 1
+        return count
+
     async def _atoms(self, scope: Scope, space_id: str, status: AtomStatus, kind: CategoryKind) -> list[Atom]:
-        found = await self._memories.atoms(scope, space_id, AtomFilter(status, EVER))
-        return [atom for atom in found if atom.category.kind is kind]
+        return await self._memories.atoms(scope, space_id, AtomFilter(status, EVER, kind=kind))
 
     async def _spaces(self, changed_since: datetime | None) -> AsyncIterator[tuple[Scope, str]]:
         after = ""

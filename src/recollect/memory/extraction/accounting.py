@@ -7,6 +7,7 @@ from typing import Protocol, TypeVar
 
 from recollect.conversations.runtime import Runtime
 from recollect.errors import ExtractionError
+from recollect.memory.extraction.spending import spending
 from recollect.types.jobs import Job, UsageRecord
 from recollect.types.replies import ChatUsage
 
@@ -20,12 +21,14 @@ T = TypeVar("T", bound=_Charged)
 
 
 async def accounted(runtime: Runtime, job: Job, purpose: str, used: list[UsageRecord], call: Awaitable[T]) -> T:
-    """What a call gives. What it cost is added to `used`, also if it fails."""
-    try:
-        given = await call
-    except ExtractionError as error:
-        used += _records(runtime, job, purpose, error.usage)
-        raise
+    """What a call gives. What it cost is added to `used`, also if it fails or is cancelled."""
+    with spending() as spent:
+        try:
+            given = await call
+        except BaseException as error:  # also cancellation: what was used until then is paid for
+            told = error.usage if isinstance(error, ExtractionError) else ()
+            used += _records(runtime, job, purpose, max(spent, told, key=len))
+            raise
     used += _records(runtime, job, purpose, given.usage)
     return given
 

@@ -11,6 +11,7 @@ from recollect.chat.dispatch import call_settings, caller_for
 from recollect.chat.output import InvalidOutput
 from recollect.chat.usage import make_usage
 from recollect.errors import ExtractionError
+from recollect.memory.extraction.spending import spend
 from recollect.types import ChatReply, ChatUsage, Message, user_message
 
 T = TypeVar("T")
@@ -25,7 +26,8 @@ async def ask(
     """What `read` makes of the model's answer, and what each call cost.
 
     An answer that `read` refuses with `InvalidOutput` goes back to the model with the reason, so many times; then
-    `ExtractionError` is raised, with the last answer. What a provider raises is passed on.
+    `ExtractionError` is raised, with the last answer. What a provider raises is passed on; `spending` knows what
+    the calls before it cost.
     """
     caller = caller_for(opts)
     settings = {**call_settings(opts), "output_schema": schema}
@@ -34,6 +36,7 @@ async def ask(
     while True:
         reply = await caller.complete(messages, opts.system, (), settings)
         usage.append(_usage(opts, reply))
+        spend(usage[-1])  # also if the next call fails, or is never made
         try:
             return read(_whole(reply)), tuple(usage)
         except InvalidOutput as problem:

@@ -7,15 +7,27 @@ from datetime import UTC, datetime, timedelta
 
 _YEAR_OR_MONTH = re.compile(r"(\d{4})(?:-(\d{2}))?\Z")
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}\Z")
+FIRST_YEAR = 1000
+"""What is dated before is no date of anyone's life."""
+
 _LAST = datetime.max.replace(tzinfo=UTC)
 
 
 def period(text: str) -> tuple[datetime, datetime]:
-    """When a year, a month or a date begins and ends; a moment does both at once. Raises ValueError.
+    """When a year, a month or a date begins and ends; a moment does both at once.
+
+    Raises ValueError for what is no date, or before `FIRST_YEAR`.
 
     >>> [str(moment.date()) for moment in period("2026-02")]
     ['2026-02-01', '2026-03-01']
     """
+    begins, ends = _stretch(text)
+    if begins.year < FIRST_YEAR:
+        raise ValueError(f"{text} is before the year {FIRST_YEAR}")
+    return begins, ends
+
+
+def _stretch(text: str) -> tuple[datetime, datetime]:
     if found := _YEAR_OR_MONTH.match(text):
         year, month = int(found[1]), int(found[2] or 1)
         begins = datetime(year, month, 1, tzinfo=UTC)

@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import datetime
 
-from recollect.memory.extraction.ledger import TURN, citing, merged
-from recollect.memory.extraction.likeness import overlap
-from recollect.memory.extraction.mining import Cluster, Signature, clusters, signature
-from recollect.memory.extraction.regularity import pattern_text, regularity, sentence_of, undated
+from recollect.memory.extraction.ledger import TURN, citing
+from recollect.memory.extraction.mining import clusters, signature
+from recollect.memory.extraction.pairing import Found, Pair, days, messages, paired, pairs
+from recollect.memory.extraction.regularity import sentence_of
 from recollect.stores import AddedCitation, AtomChange, AtomDraft, Reconciliation, Replacement
 from recollect.types.ids import new_id
 from recollect.types.memory import Atom, AtomStatus, Category, CategoryKind, Citation
-from recollect.types.times import to_micros
+from recollect.types.names import folded
 
 PATTERN = Category("pattern", CategoryKind.PATTERN)
 AT_LEAST = 3
 """On how many days something must have happened to be called a pattern."""
 
-_LIKE = 1 / 3
+
+@dataclass(frozen=True, slots=True)
+class Mined:
+    """What mining asks for: changes, and the ids of patterns to put aside and to bring back."""
+
+    wanted: Reconciliation = Reconciliation()
+    archived: tuple[str, ...] = ()
+    restored: tuple[str, ...] = ()
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether all is as it should be."""
+        return not (self.wanted.changes or self.archived or self.restored)
 
 
 def mine(
@@ -28,73 +40,71 @@ def mine(
     existing: Iterable[Atom],
     *,
     at_least: int = AT_LEAST,
-    exclude: frozenset[str] = frozenset(),
-) -> Reconciliation:
+    exclude: Iterable[str] = (),
+) -> Mined:
     """Say which patterns a space is to have, given its episodes and the patterns it has, also the deleted ones.
 
     Episodes of categories named in `exclude` do not count, nor do turns. A pattern that is known is cited for what is
-    new, and replaced if it now recurs by another rule. One that was deleted does not come back for anything that was
-    known when it was: only if it recurs all over again.
+    new, and replaced if it now recurs by another rule. One whose episodes are gone is archived, and restored when there
+    are enough of them again; one that a user archived stays so. One that was deleted does not come back for anything
+    that was known when it was: only if it recurs all over again. Where a user has put something else in a pattern's
+    place, that stands for it.
     """
-    counted = [each for each in episodes if _counts(each, exclude)]
-    recurring = [_Found(each) for each in clusters(counted) if len(_days(each.episodes)) >= at_least]
-    patterns = sorted((each for each in existing if each.category.kind is CategoryKind.PATTERN), key=lambda p: p.id)
-    living = _messages(citation for episode in counted for citation in episode.citations)
-    deleted = [each for each in patterns if each.status is AtomStatus.DELETED]
-    recurring = [each for each in _unforgotten(recurring, deleted, living) if len(each.days) >= at_least]
-    standing = [each for each in patterns if each.status is not AtomStatus.DELETED and each.superseded_by is None]
-    known = _paired(recurring, standing, living)
+    excluded = frozenset(map(folded, exclude))
+    counted = [each for each in episodes if _counts(each, excluded)]
+    living = messages(citation for episode in counted for citation in episode.citations)
+    patterns = _Patterns(existing)
+    recurring = [each for cluster in clusters(counted) if (each := Found(cluster, at_least)).recurs]
+    supported = paired(recurring, patterns.known, living)
+    found = [each for each in _unforgotten(recurring, patterns.deleted, living) if each.recurs]
+    known = paired(found, patterns.known, living)
     changes: list[AtomChange] = []
-    for number, each in enumerate(recurring):
-        changes += _changes(each, known.get(number), at_least)
-    return Reconciliation(changes=tuple(changes))
+    restored: list[str] = []
+    for number, each in enumerate(found):
+        pattern = known.get(number)
+        if pattern is not None and pattern.superseded_by is not None:
+            continue
+        returns = pattern is not None and _returns(pattern, each)
+        made = [*_changes(each, pattern, is_shown=returns)]
+        changes += made
+        if pattern is not None and returns and not any(isinstance(change, Replacement) for change in made):
+            restored.append(pattern.id)
+    kept = {pattern.id for pattern in (*supported.values(), *known.values())}
+    archived = [each.id for each in patterns.shown if each.id not in kept]
+    return Mined(Reconciliation(changes=tuple(changes)), tuple(archived), tuple(restored))
 
 
-def _counts(episode: Atom, exclude: frozenset[str]) -> bool:
+def _counts(episode: Atom, excluded: Set[str]) -> bool:
     return (
         episode.category.kind is CategoryKind.EPISODE
         and episode.category.name != TURN
-        and episode.category.name not in exclude
+        and folded(episode.category.name) not in excluded
         and episode.status is AtomStatus.ACTIVE
         and episode.superseded_by is None
     )
 
 
-class _Found:
-    """Episodes of one kind, with what a pattern of them would cite."""
+class _Patterns:
+    """The patterns of a space.
 
-    def __init__(self, cluster: Cluster) -> None:
-        self.episodes = cluster.episodes
-        self.said = cluster.said
-        self.days = _days(cluster.episodes)
-        self.citations = merged(citation for episode in self.episodes for citation in episode.citations)
+    `known` are those that an episode may be of: the last of their chains, and those that a user has replaced. What a
+    deleted one had replaced is the last of its chain again, but goes with it. `shown` are those that hold.
+    """
 
-    def since(self, moment: datetime) -> _Found:
-        """Those of the episodes that were learned after a moment."""
-        later = [number for number, episode in enumerate(self.episodes) if episode.created_at > moment]
-        return _Found(Cluster([self.episodes[number] for number in later], [self.said[number] for number in later]))
-
-    def typical(self) -> str:
-        """The sentence that says what most episodes do; of several, the shortest, then the first."""
-        often = Counter(stem for said in self.said for stem in said)
-
-        def oddity(number: int) -> tuple[float, int, int]:
-            said = self.said[number]
-            shared = sum(often[stem] for stem in said) / (len(said) + len(often))
-            return -shared, len(self.episodes[number].text), number
-
-        episode = self.episodes[min(range(len(self.episodes)), key=oddity)]
-        return undated(episode.text, to_micros(episode.valid_from))
+    def __init__(self, existing: Iterable[Atom]) -> None:
+        every = sorted((each for each in existing if each.category.kind is CategoryKind.PATTERN), key=lambda p: p.id)
+        ids = {each.id for each in every}
+        self.deleted = [each for each in every if each.status is AtomStatus.DELETED]
+        left = {each.supersedes for each in self.deleted}
+        last = [each for each in every if each.status is not AtomStatus.DELETED and each.superseded_by not in ids]
+        self.known = [each for each in last if each.id not in left or each.superseded_by is not None]
+        self.shown = [each for each in last if each.status is AtomStatus.ACTIVE and each.superseded_by is None]
 
 
-def _days(episodes: Iterable[Atom]) -> set[date]:
-    return {episode.valid_from.date() for episode in episodes}
-
-
-def _unforgotten(found: Sequence[_Found], deleted: Sequence[Atom], living: Set[str]) -> list[_Found]:
+def _unforgotten(found: Sequence[Found], deleted: Sequence[Atom], living: Set[str]) -> list[Found]:
     """Leave out what was known when a pattern of it was deleted."""
-    best: dict[str, _Pair] = {}
-    for pair in sorted(_pairs(found, deleted, living)):
+    best: dict[str, Pair] = {}
+    for pair in sorted(pairs(found, deleted, living)):
         best[pair.pattern] = pair
     forgotten: dict[int, datetime] = {}
     for pattern in deleted:
@@ -104,85 +114,43 @@ def _unforgotten(found: Sequence[_Found], deleted: Sequence[Atom], living: Set[s
     return [each.since(forgotten[number]) if number in forgotten else each for number, each in enumerate(found)]
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class _Pair:
-    """A cluster and a pattern that may be of it: the greater, the more likely. `place` is the cluster's, negative."""
+def _returns(pattern: Atom, found: Found) -> bool:
+    """Whether a pattern was archived for want of episodes: those that are as they were then would not have been enough.
 
-    says: bool
-    shared: int
-    place: int
-    pattern: str
-
-
-def _pairs(found: Sequence[_Found], patterns: Sequence[Atom], living: Set[str]) -> Iterator[_Pair]:
-    """What may belong together: a pattern says what one of the episodes does, or cites most of them.
-
-    `living` are the messages that any episode cites: those of episodes that are gone say nothing for or against it.
+    Where they would have been, a user has archived it.
     """
-    by_message: dict[str, set[int]] = defaultdict(set)
-    by_said: dict[Signature, set[int]] = defaultdict(set)
-    for number, each in enumerate(found):
-        for message in _messages(each.citations):
-            by_message[message].add(number)
-        for said in each.said:
-            by_said[said].add(number)
-    for pattern in patterns:
-        sentence = sentence_of(pattern.text)
-        saying = by_said.get(signature(sentence), set())
-        cited = _messages(pattern.citations) & living
-        shared = Counter(number for message in cited for number in by_message.get(message, ()))
-        for number in saying | shared.keys():
-            # One message may tell of several things: those that it does not sound like are others.
-            sounds_alike = overlap(sentence, found[number].episodes[0].text) >= _LIKE
-            if number in saying or (2 * shared[number] >= len(cited) and sounds_alike):
-                yield _Pair(number in saying, shared[number], -number, pattern.id)
+    before = [episode for episode in found.episodes if episode.updated_at <= pattern.updated_at]
+    return pattern.status is AtomStatus.ARCHIVED and len(days(before)) < found.at_least
 
 
-def _paired(found: Sequence[_Found], patterns: Sequence[Atom], living: Set[str]) -> dict[int, Atom]:
-    """The pattern of each cluster that has one, each pattern once."""
-    by_id = {pattern.id: pattern for pattern in patterns}
-    paired: dict[int, Atom] = {}
-    for pair in sorted(_pairs(found, patterns, living), reverse=True):
-        if -pair.place not in paired and pair.pattern in by_id:
-            paired[-pair.place] = by_id.pop(pair.pattern)
-    return paired
-
-
-def _messages(citations: Iterable[Citation]) -> set[str]:
-    return {id for citation in citations for id in citation.message_ids}
-
-
-def _changes(found: _Found, known: Atom | None, at_least: int) -> Iterator[AtomChange]:
+def _changes(found: Found, known: Atom | None, *, is_shown: bool) -> Iterator[AtomChange]:
     """What is to change for a cluster that recurs."""
-    when = regularity(found.days, at_least=at_least)
     if known is None:
-        yield _draft(found, pattern_text(when, found.typical()), f"pattern:{found.episodes[0].id}")
+        yield _draft(found, found.says(found.typical()))
         return
     # What was a good sentence for it stays one: only what no episode says any more is said anew.
     sentence = sentence_of(known.text)
-    sentence = sentence if signature(sentence) in found.said else found.typical()
-    text = pattern_text(when, sentence)
-    if text != known.text and known.status is AtomStatus.ACTIVE:
-        yield Replacement(known.id, _draft(found, text, None))
+    text = found.says(sentence if signature(sentence) in found.said else found.typical())
+    if text != known.text and (known.status is AtomStatus.ACTIVE or is_shown):
+        yield Replacement(known.id, _draft(found, text))
         return
-    cited = _messages(known.citations)
+    cited = messages(known.citations)
     for citation in found.citations:
         missing = tuple(id for id in citation.message_ids if id not in cited)
         if missing:
             yield AddedCitation(known.id, Citation(citation.conversation_id, missing))
 
 
-def _draft(found: _Found, text: str, origin: str | None) -> AtomDraft:
-    days = len(found.days)
+def _draft(found: Found, text: str) -> AtomDraft:
+    count = len(found.days)
     draft = AtomDraft(
         id=new_id("atom"),
         text=text,
         category=PATTERN,
         valid_from=found.episodes[0].valid_from,
         importance=max(episode.importance for episode in found.episodes),
-        confidence=round(days / (days + 1), 3),
+        confidence=round(count / (count + 1), 3),
         entity_ids=_shared_entities(found.episodes),
-        origin=origin,
     )
     return citing(draft, found.citations)
 

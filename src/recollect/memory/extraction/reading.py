@@ -9,7 +9,7 @@ from datetime import datetime
 from recollect.chat.output import InvalidOutput
 from recollect.conversations.checks import NAME_LENGTH as CATEGORY_LENGTH
 from recollect.memory.checks import NAME_LENGTH, TEXT_LENGTH
-from recollect.memory.extraction.moments import period
+from recollect.memory.extraction.moments import FIRST_YEAR, period
 from recollect.memory.extraction.quotes import is_quoted
 from recollect.memory.extraction.schema import Found, FoundEntity, FoundFact
 from recollect.memory.extraction.transcript import Line, Transcript, words_of
@@ -19,7 +19,7 @@ from recollect.types.memory import Category, CategoryKind, EntityType
 from recollect.types.names import folded
 
 NOT_THE_USERS = "only the assistant said it"
-NOT_QUOTED = "its quote is not in the cited words of the user"
+NOT_QUOTED = "its quote is not in the cited words of the user, or too short to tell"
 BLANK = "it says nothing"
 TOO_LONG = f"it has more than {TEXT_LENGTH} characters"
 
@@ -124,7 +124,8 @@ def _period(field: str, text: str | None) -> tuple[datetime, datetime] | None:
         return period(text.strip())
     except ValueError:
         raise InvalidOutput(
-            f"{field}: {_shown(text)} is not a date; write it as 2026-03-04, 2026-03 or 2026, or null"
+            f"{field}: {_shown(text)} is not a date from {FIRST_YEAR} on; write it as 2026-03-04, 2026-03 or 2026,"
+            " or null"
         ) from None
 
 

@@ -10,15 +10,15 @@ from recollect.conversations.runtime import Runtime
 from recollect.errors import JobLostError
 from recollect.memory.embedding import Embedding
 from recollect.memory.extraction.accounting import accounted
+from recollect.memory.extraction.checking import checked
 from recollect.memory.extraction.choice import ExtractorLike, resolve_extractor
 from recollect.memory.extraction.reconciling import Reconciler
-from recollect.memory.extraction.values import Window, as_decider
+from recollect.memory.extraction.values import Extraction, Extractor, Window, as_decider
 from recollect.memory.recalling import Recall
 from recollect.types.conversations import StoredMessage
 from recollect.types.jobs import Job, UsageRecord
 
-WINDOW_LENGTH = 24_000
-"""How many characters of a conversation are read at once: about 6,000 tokens, which every model takes."""
+BATCH = 100
 
 CONTEXT = 4
 """How many messages before a window help to understand it."""
@@ -28,8 +28,6 @@ ROLES = ("user", "assistant")
 
 class Extractions:
     """Extraction on one store."""
-
-    window_length = WINDOW_LENGTH
 
     def __init__(self, runtime: Runtime, embedding: Embedding, recall: Recall, extractor: ExtractorLike) -> None:
         self._runtime = runtime
@@ -41,6 +39,19 @@ class Extractions:
         check = getattr(self.extractor, "check_version", None)
         if check is not None:
             check(version)
+
+    async def catch_up(self) -> None:
+        """Make the jobs of all that has happened so far."""
+        more = True
+        while more:
+            now = self._runtime.clock()
+            done = await self._runtime.store.jobs.dispatch(window_length=self.window_length, limit=BATCH, now=now)
+            more = done.more
+
+    @property
+    def window_length(self) -> int:
+        """How many characters of a conversation are read at once."""
+        return self._runtime.window_length
 
     def wake(self) -> None:
         """Tell this process's worker that there may be jobs."""
@@ -60,7 +71,7 @@ class Extractions:
             return
         used: list[UsageRecord] = []
         try:
-            extraction = await accounted(self._runtime, job, "extraction", used, extractor.extract(window))
+            extraction = await accounted(self._runtime, job, "extraction", used, _extracted(extractor, window))
             await self._reconciler.run(job, window, extraction, as_decider(extractor), used)
         except BaseException:
             await asyncio.shield(self._runtime.store.jobs.add_usage(used))
@@ -78,6 +89,10 @@ class Extractions:
         if job.from_seq > 1:
             before = await log.messages(job.scope, conversation.id, before=job.from_seq, limit=CONTEXT)
         return Window(conversation, _said(found), _said(before), job.extraction_version)
+
+
+async def _extracted(extractor: Extractor, window: Window) -> Extraction:
+    return checked(await extractor.extract(window), window)
 
 
 def _said(messages: Sequence[StoredMessage]) -> tuple[StoredMessage, ...]:

@@ -118,7 +118,17 @@ def test_dates_months_and_years_are_moments(
 
 
 @pytest.mark.parametrize(
-    "when", [{"since": "March"}, {"since": "0000"}, {"until": "2026-13"}, {"since": "2021", "until": "2020"}]
+    "when",
+    [
+        {"since": "March"},
+        {"since": "0000"},
+        {"until": "2026-13"},
+        {"since": "2021", "until": "2020"},
+        {"until": "0001-01-01"},
+        {"since": "0001"},
+        {"since": "0999-12"},
+        {"since": "1000-01-01T00:00:00+14:00"},
+    ],
 )
 def test_dates_that_cannot_be_are_for_the_model_to_mend(when: dict[str, str]) -> None:
     with pytest.raises(InvalidOutput, match=r"facts\.0 .*(since|until): "):
@@ -132,7 +142,7 @@ def test_a_date_is_a_stretch_in_utc_or_refused(text: str) -> None:
     except ValueError:
         return
     assert begins.tzinfo is UTC
-    assert begins <= ends
+    assert datetime(1000, 1, 1, tzinfo=UTC) <= begins <= ends
 
 
 def test_quotes_are_looked_for_in_the_words_of_the_user() -> None:
@@ -159,10 +169,50 @@ def test_a_missing_quote_is_for_the_model_to_mend() -> None:
         reading(fact(), quotes=True)
 
 
-@given(st.text(max_size=40), st.text(min_size=1, max_size=20).filter(str.strip), st.text(max_size=40))
+@given(st.text(max_size=40), st.text(max_size=20), st.text(max_size=40))
 def test_words_that_were_said_are_found(before: str, quote: str, after: str) -> None:
     # Letters may melt into their neighbours when a text is normalised, so there is something between them.
-    assert is_quoted(quote, f"{before} {quote.strip()} {after}")
+    assert is_quoted(f"so {quote} said", f"{before} so {quote} said {after}")
+
+
+@given(st.text(max_size=20).filter(lambda text: any(map(str.isalnum, text))))
+def test_all_that_was_said_is_a_quote(said: str) -> None:
+    assert is_quoted(said, said)
+
+
+@pytest.mark.parametrize(
+    ("quote", "said"),
+    [
+        ("i", "Am I rich? Hi"),
+        ("rich", "Am I rich? Hi"),
+        ("I am", "Hi, amanda"),
+        ("I can", "I can't swim."),
+        ("I can", "I can\u2019t swim."),
+        ("he art", "the artist"),
+        ("i … a", "I sold a car."),
+        (".", "I sold a car."),
+        ("?!", "What?!"),
+        ("我", "我住在里斯本"),
+    ],
+)
+def test_a_piece_of_a_word_or_a_single_one_is_no_proof(quote: str, said: str) -> None:
+    assert not is_quoted(quote, said)
+
+
+@pytest.mark.parametrize(
+    ("quote", "said"),
+    [
+        ("yes", "Yes!"),
+        ("I don't", "I  DON\u2019T know"),
+        ("dont know", "I don't know"),
+        ("住在里斯本", "我住在里斯本。"),
+        ("… sold a car", "I sold a car."),
+        ("me: 'hello there'", "She told me: “Hello, there”"),
+        ("👍", "Yes 👍"),
+    ],
+)
+def test_two_words_or_all_that_was_said_are_proof(quote: str, said: str) -> None:
+    assert is_quoted(quote, said)
 
 
 def test_texts_that_cannot_be_kept_are_left_out() -> None:
