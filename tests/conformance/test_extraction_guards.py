@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from recollect import ChatRequest, ProviderOverloadedError, Recollect, WorkerOptions, message_text
+from recollect import (
+    Category,
+    ChatRequest,
+    ExtractedFact,
+    Extraction,
+    ProviderOverloadedError,
+    Recollect,
+    Window,
+    WorkerOptions,
+    message_text,
+)
 from recollect.app import User
+from recollect.memory.extraction.values import Decision, Decisions, Question, Verdict
 from recollect.testing import FunctionModel, ScriptedModel, answers
 from recollect.testing.scripted import Step
 from recollect.types import ChatReply
 from recollect.types.jsontext import dump_json
-from recollect.types.memory import MemorySpace
-from tests.conformance.test_extraction import JANUARY, JUNE, MARCH, about, begin, fact, found
+from recollect.types.memory import CategoryKind, MemorySpace
+from tests.conformance.test_extraction import JANUARY, JUNE, MARCH, about, begin, fact, found, judged
 
 
 async def bound(rc: Recollect, name: str = "maya", namespace: str = "chat") -> tuple[User, MemorySpace]:
@@ -78,15 +91,17 @@ async def test_words_that_were_not_said_are_no_proof(url: str) -> None:
 
 async def test_what_was_deleted_does_not_come_back_until_it_is_said_again(url: str) -> None:
     same = found(fact("User's ex is called Tom.", ["m1"]))
-    with ScriptedModel([same, same, same]) as model:
+    more = found(fact("User's former partner is called Tom.", ["m1", "m2"]))
+    with ScriptedModel([same, same, more, same]) as model:
         async with Recollect(url, model=model) as rc:
             story = await begin(rc, model)
             talk = await story.talk(JANUARY, "My ex is called Tom.")
             [atom] = (await story.current()).values()
             await story.user.memory.delete_atom(atom.id)
-            await story.user.memory.run_extraction_for_conversation(talk)
-            await rc.jobs.drain(timeout=30)
-            assert await story.current() == {}
+            for _ in range(2):
+                await story.user.memory.run_extraction_for_conversation(talk)
+                await rc.jobs.drain(timeout=30)
+                assert await story.current() == {}
             [job] = await story.jobs()
             assert "deleted" in job.result["left_out_facts"][0]["why"]
             await story.talk(MARCH, "By the way, my ex is called Tom.")
@@ -121,6 +136,105 @@ async def test_a_mistake_that_was_corrected_does_not_come_back_from_an_older_con
             await story.talk(MARCH, "Anna called.")
             assert set(await story.current()) == {"User's sister is called Hanna."}
             assert await story.held(MARCH) == {"User's sister is called Hanna."}
+
+
+async def test_what_is_so_no_more_is_not_taken_for_the_same_again(url: str) -> None:
+    drinks = about("user", "drink", "coffee", single=False)
+    script = [
+        found(fact("User drinks coffee.", ["m1"], **drinks)),
+        found(fact("User no longer drinks coffee.", ["m1"], change="changed", **drinks)),
+    ]
+    with ScriptedModel(script) as model:
+        async with Recollect(url, model=model) as rc:
+            story = await begin(rc, model)
+            await story.talk(JANUARY, "I love coffee.")
+            await story.talk(MARCH, "I quit coffee.")
+            assert set(await story.current()) == {"User no longer drinks coffee."}
+            assert await story.held(JANUARY) == {"User drinks coffee."}
+
+
+async def test_an_older_conversation_that_is_read_later_does_not_undo_what_was_said_again_since(url: str) -> None:
+    def home(city: str) -> Step:
+        return found(fact(f"User lives in {city}.", ["m1"], **about("user", "home city", city)))
+
+    with ScriptedModel([home("Quito"), home("Quito"), home("Rome"), home("Quito")]) as model:
+        async with Recollect(url, model=model) as rc:
+            story = await begin(rc, model)
+            await story.talk(JANUARY, "I live in Quito.")
+            again = await story.talk(JUNE, "Here in Quito it rains.")
+            await story.talk(MARCH, "Here in Rome it is hot.")
+            assert "User lives in Rome." in await story.held(MARCH)
+            assert await story.held(JUNE) == {"User lives in Quito."}
+            await story.user.memory.run_extraction_for_conversation(again)
+            await rc.jobs.drain(timeout=30)
+            assert await story.held(JUNE) == {"User lives in Quito."}
+            [job] = await story.user.memory.list_jobs(conversation_id=again)
+            assert job.result["unchanged"] == 1
+
+
+async def test_what_takes_the_place_of_one_thing_together_stands_together(url: str) -> None:
+    def sport(game: str, **fields: str) -> dict[str, object]:
+        return fact(f"User plays {game}.", ["m1"], **about("user", "sport", game, single=False), **fields)
+
+    both = found(sport("squash", change="corrected"), sport("badminton", change="corrected"))
+    script = [found(sport("tennis"), sport("golf")), both, judged(("corrects", 1), ("corrects", 1))]
+    with ScriptedModel(script) as model:
+        async with Recollect(url, model=model) as rc:
+            story = await begin(rc, model)
+            await story.talk(JANUARY, "I play tennis and golf.")
+            await story.talk(MARCH, "Not tennis: squash and badminton.")
+            assert set(await story.current()) == {"User plays golf.", "User plays squash.", "User plays badminton."}
+            assert all(job.error is None for job in await story.jobs())
+
+
+async def test_what_happens_every_week_is_not_one_event(url: str) -> None:
+    ran = found(fact("User went running in the park.", ["m1"], kind="EPISODE", category="sport"))
+    with ScriptedModel([ran, ran, ran]) as model:
+        async with Recollect(url, model=model) as rc:
+            story = await begin(rc, model)
+            for weeks in range(3):
+                await story.talk(JANUARY + timedelta(weeks=weeks), "I went running in the park today.")
+            assert len(await story.user.memory.list_atoms(story.space.id)) == 3
+            assert await rc.mine_patterns() == 1
+
+
+async def test_two_people_whom_the_user_calls_the_same_are_two(url: str) -> None:
+    def born(name: str, birthday: str) -> Step:
+        says = fact(f"{name}'s birthday is {birthday}.", ["m1"], **about(name, "birthday", birthday), entities=[name])
+        return found(says, entities=[{"name": name, "type": "PERSON", "aliases": ["my boss", "the chief", "Boss"]}])
+
+    with ScriptedModel([born("Alice Chen", "3 May"), born("Carol Diaz", "9 July")]) as model:
+        async with Recollect(url, model=model) as rc:
+            story = await begin(rc, model)
+            await story.talk(JANUARY, "My boss Alice Chen was born on 3 May.")
+            await story.talk(MARCH, "My new boss Carol Diaz was born on 9 July.")
+            assert len(await story.current()) == 2
+            carol = await story.user.memory.find_entity_by_name(story.space.id, "PERSON", "Carol Diaz")
+            assert carol is not None
+            assert (carol.canonical_name, carol.aliases) == ("Carol Diaz", ())
+
+
+async def test_a_decision_for_what_was_not_offered_ends_the_job_with_an_error(url: str) -> None:
+    class Confused:
+        """Judges what it was not asked."""
+
+        async def extract(self, window: Window) -> Extraction:
+            [first, *_] = window.messages
+            return Extraction((ExtractedFact(first.text, Category("home", CategoryKind.FACT), (first.id,)),))
+
+        async def decide(self, questions: Sequence[Question]) -> Decisions:
+            return Decisions(tuple(Decision(Verdict.SAME, "atom_x") for _ in questions))
+
+    async with Recollect(url, extractor=Confused()) as rc:
+        user, space = await bound(rc)
+        await user.memory.add_atom(space.id, "User likes green tea")
+        talk = await user.conversations.create("chat")
+        await user.conversations.append_turn(talk.id, "User likes tea", {"content": "Yes."})
+        await user.conversations.close(talk.id)
+        await rc.jobs.drain(timeout=30)
+        [job] = await user.memory.list_jobs()
+        assert (job.status.value, job.attempts) == ("failed", 1)
+        assert "'atom_x'" in str(job.error)
 
 
 async def test_a_long_conversation_is_read_in_windows_one_call_each(url: str) -> None:

@@ -34,7 +34,7 @@ async def take(events: AsyncIterator[Event], count: int, seconds: float = 20) ->
 
 
 async def test_another_process_is_heard_promptly_and_in_order(url: str) -> None:
-    async with Recollect(url) as rc:
+    async with Recollect(url, worker=False) as rc:
         talk = await log_of(rc).create("chat")
         start = await rc.events.latest()
         arrivals: dict[str, float] = {}
@@ -54,7 +54,7 @@ async def test_another_process_is_heard_promptly_and_in_order(url: str) -> None:
 
 async def test_a_subscriber_goes_on_from_its_cursor_after_a_restart(url: str) -> None:
     book = EventBook()
-    async with Recollect(url) as rc, children("append", 2) as [before, between]:
+    async with Recollect(url, worker=False) as rc, children("append", 2) as [before, between]:
         talk = await log_of(rc).create("chat")
         async with subscription(rc) as events:
             await before.go(url=url, conversations=[talk.id], tag="before", count=30)
@@ -63,7 +63,7 @@ async def test_a_subscriber_goes_on_from_its_cursor_after_a_restart(url: str) ->
         await before.finish()
         await between.go(url=url, conversations=[talk.id], tag="between", count=30)
         await between.finish()
-    async with Recollect(url) as rc, subscription(rc, book.position) as events:
+    async with Recollect(url, worker=False) as rc, subscription(rc, book.position) as events:
         for event in await take(events, 1 + 60 - 15):
             book.note(event)
         await log_of(rc).append_user_message(talk.id, "after")
@@ -74,7 +74,11 @@ async def test_a_subscriber_goes_on_from_its_cursor_after_a_restart(url: str) ->
 
 async def test_a_subscriber_that_comes_and_goes_misses_none_of_many_writers(url: str) -> None:
     writers, talks, count = 4, 3, 120
-    async with Recollect(url) as rc, Recollect(url) as other, children("append", writers) as processes:
+    async with (
+        Recollect(url, worker=False) as rc,
+        Recollect(url, worker=False) as other,
+        children("append", writers) as processes,
+    ):
         ids = [(await log_of(rc).create("chat")).id for _ in range(talks)]
         wanted = writers * count + talks
         for index, process in enumerate(processes):
@@ -102,7 +106,7 @@ async def test_a_subscriber_that_comes_and_goes_misses_none_of_many_writers(url:
 
 async def test_an_event_that_commits_late_is_not_passed_over(postgres_url: str) -> None:
     """Its transaction took its place among the rows early, and others committed in the meantime."""
-    async with Recollect(postgres_url) as rc, subscription(rc) as events:
+    async with Recollect(postgres_url, worker=False) as rc, subscription(rc) as events:
         talk = await log_of(rc).create("chat")
         await take(events, 1)
         late = await asyncpg.connect(postgres_url)
@@ -128,7 +132,7 @@ async def test_an_event_that_commits_late_is_not_passed_over(postgres_url: str) 
 
 @pytest.mark.parametrize("ending", ["closed", "cancelled"])
 async def test_a_subscriber_that_stops_leaves_nothing_running(url: str, ending: str) -> None:
-    async with Recollect(url) as rc:
+    async with Recollect(url, worker=False) as rc:
         talk = await log_of(rc).create("chat")
         before = asyncio.all_tasks()
 
@@ -162,7 +166,7 @@ async def test_a_subscription_ends_when_its_store_is_closed(url: str) -> None:
 
     # It may be waiting for news, or in the middle of reading them: to its user that makes no difference.
     for wait in (0.0, 0.001, 0.002, 0.005, 0.05):
-        async with Recollect(url) as rc:
+        async with Recollect(url, worker=False) as rc:
             await log_of(rc).create("chat")
             listener = asyncio.create_task(listen(rc))
             async with asyncio.timeout(5):

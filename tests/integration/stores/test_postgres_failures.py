@@ -47,7 +47,7 @@ def impatient(url: str, **options: Any) -> PostgresStore:
 async def test_a_stopped_server_is_unavailable_and_once_it_is_back_everything_goes_on(
     own_server: PostgresServer,
 ) -> None:
-    async with Recollect(own_server.url()) as rc:
+    async with Recollect(own_server.url(), worker=False) as rc:
         log = log_of(rc)
         talk = await log.create("chat")
         before = await log.append_user_message(talk.id, "before")
@@ -81,7 +81,7 @@ async def test_a_stopped_server_is_unavailable_and_once_it_is_back_everything_go
 
 
 async def test_closing_while_the_server_is_down_is_quick_and_quiet(own_server: PostgresServer) -> None:
-    rc = await Recollect(own_server.url()).open()
+    rc = await Recollect(own_server.url(), worker=False).open()
     talk = await log_of(rc).create("chat")
     await assert_turn_runs_at_once(rc, talk.id)
     await asyncio.to_thread(own_server.stop)
@@ -104,7 +104,7 @@ async def test_every_append_around_a_killed_server_is_kept_refused_or_in_doubt(o
     raw: list[Exception] = []
     acknowledged = asyncio.Semaphore(0)
     stop = asyncio.Event()
-    async with Recollect(own_server.url()) as rc:
+    async with Recollect(own_server.url(), worker=False) as rc:
         log = log_of(rc)
         talks = [await log.create("chat") for _ in range(3)]
 
@@ -159,7 +159,7 @@ async def test_every_append_around_a_killed_server_is_kept_refused_or_in_doubt(o
 
 
 async def test_a_subscriber_survives_a_restart_of_the_server(own_server: PostgresServer) -> None:
-    async with Recollect(own_server.url()) as rc:
+    async with Recollect(own_server.url(), worker=False) as rc:
         talk = await log_of(rc).create("chat")
         book, seen = EventBook(), asyncio.Semaphore(0)
 
@@ -190,7 +190,7 @@ async def test_a_subscriber_survives_a_restart_of_the_server(own_server: Postgre
 
 
 async def test_a_subscriber_that_heard_of_a_failure_can_go_on_from_its_cursor(own_server: PostgresServer) -> None:
-    async with Recollect(own_server.url()) as rc:
+    async with Recollect(own_server.url(), worker=False) as rc:
         talk = await log_of(rc).create("chat")
         book = EventBook()
         await asyncio.to_thread(own_server.kill)
@@ -226,7 +226,7 @@ async def test_the_silence_of_a_server_has_an_end(postgres_url: str) -> None:
 
 
 async def test_a_connection_that_breaks_before_the_commit_is_replaced_unnoticed(postgres_url: str) -> None:
-    async with Proxy(postgres_url) as proxy, Recollect(proxy.url) as rc:
+    async with Proxy(postgres_url) as proxy, Recollect(proxy.url, worker=False) as rc:
         talk = await log_of(rc).create("chat")
         proxy.trap(b"recollect.tenant_id", "pass and cut")
         await log_of(rc).append_user_message(talk.id, "once")
@@ -237,7 +237,7 @@ async def test_a_connection_that_breaks_before_the_commit_is_replaced_unnoticed(
 async def test_a_connection_whose_end_was_announced_and_has_not_come_is_replaced_unnoticed(postgres_url: str) -> None:
     """The moment between a server's last words on an idle connection and its end, which a restart makes likely."""
     fields = b"SFATAL\0VFATAL\0C57P01\0Mterminating connection due to administrator command\0\0"
-    async with Proxy(postgres_url) as proxy, Recollect(proxy.url) as rc:
+    async with Proxy(postgres_url) as proxy, Recollect(proxy.url, worker=False) as rc:
         talk = await log_of(rc).create("chat")
         await rc.store.conversations.get(talk.scope, talk.id)
         await proxy.inject(b"E" + (len(fields) + 4).to_bytes(4) + fields)
@@ -247,7 +247,7 @@ async def test_a_connection_whose_end_was_announced_and_has_not_come_is_replaced
 
 
 async def test_a_cancellation_is_not_lost_while_a_transaction_is_undone(postgres_url: str) -> None:
-    async with Proxy(postgres_url) as proxy, Recollect(proxy.url) as rc:
+    async with Proxy(postgres_url) as proxy, Recollect(proxy.url, worker=False) as rc:
         await log_of(rc).create("chat")
         proxy.trap(b"ROLLBACK", "pass and say nothing")
         refused = asyncio.create_task(log_of(rc).append_user_message("conv_unknown", "to nobody"))
@@ -265,7 +265,7 @@ async def test_a_cancellation_is_not_lost_while_a_transaction_is_undone(postgres
 async def test_a_connection_that_breaks_in_the_commit_leaves_a_doubt_that_a_retry_clears(
     postgres_url: str, then: Any
 ) -> None:
-    async with Proxy(postgres_url) as proxy, Recollect(proxy.url) as rc:
+    async with Proxy(postgres_url) as proxy, Recollect(proxy.url, worker=False) as rc:
         talk = await log_of(rc).create("chat")
         proxy.trap(b"COMMIT", then)
         with pytest.raises(StoreUnavailableError) as failed:
@@ -280,7 +280,7 @@ async def test_a_connection_that_breaks_in_the_commit_leaves_a_doubt_that_a_retr
 
 @pytest.mark.parametrize("then", ["pass and say nothing", "pass and answer late"])
 async def test_a_commit_that_is_not_answered_in_time_leaves_a_doubt(postgres_url: str, then: Any) -> None:
-    async with Proxy(postgres_url) as proxy, Recollect(impatient(proxy.url, command_timeout=0.5)) as rc:
+    async with Proxy(postgres_url) as proxy, Recollect(impatient(proxy.url, command_timeout=0.5), worker=False) as rc:
         talk = await log_of(rc).create("chat")
         proxy.trap(b"COMMIT", then)
         with pytest.raises(StoreUnavailableError) as failed:

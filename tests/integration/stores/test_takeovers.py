@@ -19,7 +19,7 @@ HELLO = FunctionModel(lambda _: "Hello.")
 
 
 async def test_a_turn_whose_claim_is_in_doubt_does_not_block_the_next(postgres_url: str) -> None:
-    async with Proxy(postgres_url) as proxy, Recollect(proxy.url) as rc:
+    async with Proxy(postgres_url) as proxy, Recollect(proxy.url, worker=False) as rc:
         talk = await log_of(rc).create("chat")
         proxy.trap(b"COMMIT", "pass and cut")
         with pytest.raises(StoreUnavailableError):
@@ -66,7 +66,7 @@ async def test_an_owner_whose_session_broke_for_a_moment_keeps_its_turn(postgres
 async def test_an_owner_whose_session_does_not_come_back_at_the_first_try_is_seen_alive_again(
     postgres_url: str,
 ) -> None:
-    async with Proxy(postgres_url) as proxy, Recollect(proxy.url) as one, Recollect(postgres_url) as two:
+    async with Proxy(postgres_url) as proxy, Recollect(proxy.url, worker=False) as one, Recollect(postgres_url) as two:
 
         async def until_seen(alive: bool, what: str) -> None:
             deadline = time.monotonic() + 8

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from recollect.memory.extraction.entities import Resolved
@@ -19,15 +18,23 @@ JUST_BEFORE = timedelta(days=1)
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A fact of an extraction. It was `said` then and is so from `begins` on, to `ends` if that is known."""
+    """A fact of an extraction. It was first `said` then and is so from `begins` on, to `ends` if that is known.
+
+    `dates` are those of all messages it cites.
+    """
 
     index: int
     fact: ExtractedFact
     citation: Citation
-    said: datetime
+    dates: tuple[datetime, ...]
     begins: datetime
     slot: str | None
     value: str | None
+
+    @property
+    def said(self) -> datetime:
+        """When it was first said."""
+        return self.dates[0]
 
     @property
     def ends(self) -> datetime | None:
@@ -59,6 +66,10 @@ class Claim:
     def is_changing(self) -> bool:
         """Whether it says that something known is so no more, or never was."""
         return self.fact.change is not Change.NONE
+
+    def without_slot(self) -> Claim:
+        """The same, as something that is said of nothing in particular."""
+        return replace(self, slot=None, value=None)
 
     def draft(self, entity_ids: tuple[str, ...], begins: datetime, ends: datetime | None) -> AtomDraft:
         """The atom it becomes."""
@@ -117,13 +128,14 @@ def claims(extraction: Extraction, window: Window, slots: Slots) -> list[Claim]:
         ids = tuple(dict.fromkeys(id for id in fact.message_ids if id in dates))
         if ids:
             about = slots.of(fact)
+            said = tuple(sorted(dates[id] for id in ids))
             found.append(
                 Claim(
                     index=index,
                     fact=fact,
                     citation=Citation(window.conversation.id, ids),
-                    said=min(dates[id] for id in ids),
-                    begins=_begins(fact, [dates[id] for id in ids]),
+                    dates=said,
+                    begins=_begins(fact, said[0]),
                     slot=about,
                     value=fact.value if about else None,
                 )
@@ -131,8 +143,15 @@ def claims(extraction: Extraction, window: Window, slots: Slots) -> list[Claim]:
     return sorted(found, key=lambda claim: (claim.begins, claim.said, claim.index))
 
 
-def _begins(fact: ExtractedFact, said: Sequence[datetime]) -> datetime:
+def _begins(fact: ExtractedFact, said: datetime) -> datetime:
     """When a fact became true: when that is said, or when it is known to have been so first."""
     if fact.valid_from is not None:
         return fact.valid_from
-    return min(said) if fact.valid_to is None or fact.valid_to > min(said) else fact.valid_to - JUST_BEFORE
+    return said if fact.valid_to is None or fact.valid_to > said else _just_before(fact.valid_to)
+
+
+def _just_before(moment: datetime) -> datetime:
+    try:
+        return moment - JUST_BEFORE
+    except OverflowError:  # there is nothing before the first day
+        return moment

@@ -10,7 +10,7 @@ from recollect.memory.extraction.schema import Judged, Judgement
 from recollect.memory.extraction.transcript import quoted, shortened
 from recollect.memory.extraction.values import Change, Decision, Question, Verdict
 from recollect.memory.neutral import neutral
-from recollect.types.memory import Atom
+from recollect.types.memory import Atom, CategoryKind
 
 SHOWN = 2_000
 """How many characters of a text are shown."""
@@ -23,9 +23,7 @@ def questionnaire(questions: Sequence[Question]) -> str:
     lines = ["<questions>"]
     for number, question in enumerate(questions, 1):
         fact = question.fact
-        lines.append(
-            f"fact {number} | {_date(fact.valid_from) or 'not said'}{_CHANGES[fact.change]} | {_quoted(fact.text)}"
-        )
+        lines.append(f"fact {number} | {_since(question)}{_CHANGES[fact.change]} | {_quoted(fact.text)}")
         lines.extend(
             f"  candidate {place} | {_stretch(atom)} | {_quoted(atom.text)}"
             for place, atom in enumerate(question.candidates, 1)
@@ -60,7 +58,15 @@ def _decision(judgement: Judgement, candidates: Sequence[Atom]) -> Decision:
     return Decision(verdict, candidates[judgement.candidate - 1].id)
 
 
+def _since(question: Question) -> str:
+    if question.fact.valid_from is not None:
+        return _date(question.fact.valid_from)
+    return "not said" if question.begins is None else f"told on {_date(question.begins)}"
+
+
 def _stretch(atom: Atom) -> str:
+    if atom.category.kind is CategoryKind.EPISODE and atom.valid_to is None:
+        return f"on {_date(atom.valid_from)}"
     return f"from {_date(atom.valid_from)}" + (f" to {_date(atom.valid_to)}" if atom.valid_to else " until now")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from recollect.memory.extraction.likeness import key, value_key
+from recollect.memory.extraction.likeness import key, negates, value_key
 from recollect.stores import AddedCitation, AtomChange, AtomDraft, KnownAtom, Replacement
 from recollect.types.memory import Atom, AtomStatus, Category, CategoryKind, Citation
 
@@ -17,7 +17,7 @@ TURN = "turn"
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """An atom, and what becomes of it. `atom` is None if it is only planned."""
+    """An atom, and what becomes of it. `atom` is None if it is only planned, `said` are the times it was told."""
 
     draft: AtomDraft
     atom: Atom | None = None
@@ -26,6 +26,7 @@ class Entry:
     supersedes: str | None = None
     superseded_by: str | None = None
     citations: tuple[Citation, ...] = ()
+    said: tuple[datetime, ...] = ()
 
     @property
     def id(self) -> str:
@@ -46,6 +47,11 @@ class Entry:
         return self.ends is not None and self.ends <= self.begins
 
     @property
+    def is_planned(self) -> bool:
+        """Whether it is from the extraction that is being settled."""
+        return self.atom is None
+
+    @property
     def is_last(self) -> bool:
         """Whether nothing has taken its place."""
         return self.superseded_by is None
@@ -59,6 +65,16 @@ class Entry:
         """Whether it is so at a moment."""
         return self.begins <= moment and (self.ends is None or moment < self.ends)
 
+    def held_before(self, moment: datetime) -> bool:
+        """Whether it was so at a moment before anything was planned."""
+        if self.atom is None or moment < self.begins:
+            return False
+        return self.atom.valid_to is None or moment < self.atom.valid_to
+
+    def said_after(self, moment: datetime) -> datetime | None:
+        """When it was told again after a moment, while it was so."""
+        return next((said for said in self.said if said > moment and self.holds(said)), None)
+
 
 class Ledger:
     """Atoms by what they say and what they are about, and the changes to them so far, in order."""
@@ -68,7 +84,7 @@ class Ledger:
         self._by_id: dict[str, Entry] = {}
         self._by_words: dict[str, dict[str, Entry]] = defaultdict(dict)
         self._by_slot: dict[str, dict[str, Entry]] = defaultdict(dict)
-        self._by_value: dict[tuple[str, str], dict[str, Entry]] = defaultdict(dict)
+        self._by_value: dict[tuple[str, str, bool], dict[str, Entry]] = defaultdict(dict)
         for each in known:
             self._keep(_entry(each))
         for each_entry in list(self._by_id.values()):
@@ -83,18 +99,36 @@ class Ledger:
         return [entry for entry in self._by_id.values() if entry.status is AtomStatus.DELETED]
 
     def repeated(self, text: str, slot: str | None, value: str | None) -> list[Entry]:
-        """Atoms that say the same in the same words, or give the slot the same value."""
+        """Atoms that say the same in the same words, or give the slot the same value and deny it as little or much."""
         found = dict(self._by_words.get(key(text), {}))
         if slot is not None and value is not None:
             wanted = value_key(value)
             found = {id: entry for id, entry in found.items() if not _differs(entry, slot, wanted)}
-            found |= self._by_value.get((slot, wanted), {})
+            found |= self._by_value.get((slot, wanted, negates(text)), {})
         return [entry for entry in found.values() if _is_live(entry)]
+
+    def opposed(self, text: str, slot: str | None, value: str | None) -> list[Entry]:
+        """Atoms that give the slot the value which a text denies, or deny the one it gives, in order."""
+        if slot is None or value is None:
+            return []
+        same = {entry.id for entry in self.repeated(text, slot, value)}
+        found = self._by_value.get((slot, value_key(value), not negates(text)), {})
+        return in_order(entry for id, entry in found.items() if id not in same and _is_live(entry))
 
     def line(self, slot: str | None) -> list[Entry]:
         """What was ever so in a slot, in the order in which it began."""
         found = self._by_slot.get(slot, {}).values() if slot is not None else ()
         return in_order(entry for entry in found if _is_live(entry) and not entry.never_held)
+
+    def held_before(self, slot: str | None, moment: datetime) -> list[Entry]:
+        """The atoms that held in a slot at a moment before anything was planned, whatever is planned of them."""
+        found = self._by_slot.get(slot, {}).values() if slot is not None else ()
+        return in_order(entry for entry in found if _is_live(entry) and entry.held_before(moment))
+
+    def was_replaced(self, entry: Entry) -> bool:
+        """Whether this plan puts something else in an atom's place."""
+        following = None if entry.superseded_by is None else self._by_id.get(entry.superseded_by)
+        return not entry.is_planned and following is not None and following.is_planned
 
     def chain(self, entry: Entry) -> list[Entry]:
         """An atom with those before and after it in its place that were ever so, in the order in which they began."""
@@ -112,23 +146,24 @@ class Ledger:
             seen.add(following.id)
             entry = following
 
-    def add(self, draft: AtomDraft) -> Entry:
+    def add(self, draft: AtomDraft, said: Iterable[datetime]) -> Entry:
         """Plan a new atom."""
         self.changes.append(draft)
-        return self._planned(draft)
+        return self._planned(draft, said)
 
-    def replace(self, old: Entry, draft: AtomDraft) -> Entry:
+    def replace(self, old: Entry, draft: AtomDraft, said: Iterable[datetime]) -> Entry:
         """Plan an atom in another's place: none before it in its chain holds past its beginning."""
         self.changes.append(Replacement(old.id, draft))
-        made = self._planned(draft, supersedes=old.id)
+        made = self._planned(draft, said, supersedes=old.id)
         for entry in (old, *self._before(old)):
             if entry.ends is None or (draft.valid_from < entry.ends and entry.begins < entry.ends):
                 entry.ends = draft.valid_from
         old.superseded_by = made.id
         return made
 
-    def cite(self, entry: Entry, citation: Citation) -> bool:
+    def cite(self, entry: Entry, citation: Citation, said: Iterable[datetime]) -> bool:
         """Plan that an atom was said again; False if it is known to have been said there."""
+        entry.said = tuple(sorted({*entry.said, *said}))
         missing = tuple(id for id in citation.message_ids if id not in entry.cited)
         if not missing:
             return False
@@ -141,7 +176,7 @@ class Ledger:
         """Let what says the same in other words be found by these, too."""
         self._by_words[key(text)].setdefault(entry.id, entry)
         if slot is not None and value is not None:
-            self._by_value[slot, value_key(value)].setdefault(entry.id, entry)
+            self._by_value[slot, value_key(value), negates(text)].setdefault(entry.id, entry)
 
     def _before(self, entry: Entry) -> Iterator[Entry]:
         seen = {entry.id}
@@ -153,10 +188,11 @@ class Ledger:
             seen.add(earlier.id)
             entry = earlier
 
-    def _planned(self, draft: AtomDraft, supersedes: str | None = None) -> Entry:
+    def _planned(self, draft: AtomDraft, said: Iterable[datetime], supersedes: str | None = None) -> Entry:
         source = draft.source_conversation_id
         first = () if source is None else (Citation(source, draft.source_message_ids),)
-        made = Entry(draft, ends=draft.valid_to, supersedes=supersedes, citations=(*first, *draft.other_sources))
+        cited = (*first, *draft.other_sources)
+        made = Entry(draft, ends=draft.valid_to, supersedes=supersedes, citations=cited, said=tuple(sorted(set(said))))
         self._keep(made)
         return made
 
@@ -169,7 +205,7 @@ class Ledger:
         if slot is not None:
             self._by_slot[slot][entry.id] = entry
             if value is not None:
-                self._by_value[slot, value_key(value)][entry.id] = entry
+                self._by_value[slot, value_key(value), negates(entry.draft.text)][entry.id] = entry
 
     def _hand_down(self, entry: Entry) -> None:
         """What took an atom's place by hand says nothing of slots, but is about the same."""
@@ -227,7 +263,9 @@ def _entry(known: KnownAtom) -> Entry:
         slot=known.slot,
         value=known.value,
     )
-    return Entry(draft, atom, atom.status, atom.valid_to, atom.supersedes, atom.superseded_by, atom.citations)
+    return Entry(
+        draft, atom, atom.status, atom.valid_to, atom.supersedes, atom.superseded_by, atom.citations, known.said
+    )
 
 
 def is_record(category: Category) -> bool:

@@ -90,6 +90,16 @@ def negates(text: str) -> bool:
     return any(piece in _NEGATIONS or piece.endswith(("n't", "n\u2019t")) for piece in pieces)
 
 
+def denies(text: str, value: str) -> bool:
+    """Whether a text says that something does not have a value: it negates before it names it.
+
+    >>> denies("User no longer works at Acme", "Acme"), denies("User lives in Rome, not in Oslo", "Rome")
+    (True, False)
+    """
+    before, found, _ = folded(text).partition(folded(value))
+    return bool(found) and negates(before) and not negates(value)
+
+
 def slot(subject: str | None, attribute: str | None) -> str | None:
     """What a fact says something about, as it is stored and looked up; None if that is not known.
 

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from itertools import zip_longest
+from typing import TypeAlias
 
 from recollect.memory.extraction.claims import Claim
 from recollect.memory.extraction.entities import Resolved
 from recollect.memory.extraction.ledger import Entry, Ledger, citing
-from recollect.memory.extraction.likeness import same_value
+from recollect.memory.extraction.likeness import negates, same_value
 from recollect.memory.extraction.values import Change
 from recollect.stores import AtomDraft
 from recollect.types.ids import new_id
@@ -18,6 +19,9 @@ from recollect.types.memory import AtomStatus
 
 ADDED = "added"
 SUPERSEDED = "superseded"
+
+Told: TypeAlias = tuple[AtomDraft, tuple[datetime, ...]]
+"""An atom to be told, and when it was."""
 
 
 class Placing:
@@ -29,13 +33,57 @@ class Placing:
 
     def add(self, claim: Claim) -> str:
         """A fact that is new."""
-        self._ledger.add(self._draft(claim, claim.begins, claim.ends))
+        self._ledger.add(self._draft(claim, claim.begins, claim.ends), claim.dates)
+        return ADDED
+
+    def beside(self, claim: Claim, replaced: Entry, change: Change) -> str:
+        """A fact that takes the place of an atom together with another that has done so."""
+        begins = claim.begins
+        if replaced.begins <= claim.said and not claim.was_over:
+            if change is Change.CORRECTED:
+                begins = replaced.begins
+            elif begins <= replaced.begins:
+                begins = claim.said
+        self._ledger.add(self._draft(claim, begins, claim.ends), claim.dates)
         return ADDED
 
     def end(self, claim: Claim, entry: Entry) -> str:
-        """A fact that says when an atom ended which says the same."""
-        draft = self._draft(claim, min(entry.begins, claim.begins), claim.ends)
-        self._ledger.replace(entry, citing(draft, (claim.citation, *entry.citations)))
+        """A fact that says when an atom ended which says the same, or which it denies.
+
+        What is still to end is told anew with its end. Of what is over, the atom says what was so, and the fact what
+        has been so since.
+        """
+        if not claim.was_over:
+            return self._tell_anew(claim, entry, min(entry.begins, claim.begins), claim.ends)
+        since = claim.fact.valid_from
+        if since is not None and since < entry.begins:
+            earlier = citing(replace(_copy(entry), valid_from=since), (*entry.citations, claim.citation))
+            entry = self._ledger.replace(entry, earlier, (*entry.said, *claim.dates))
+        self._ledger.cite(entry, claim.citation, ())
+        over = replace(
+            self._draft(claim, claim.ends or claim.said, None), slot=claim.slot if claim.is_single else None, value=None
+        )
+        self._retell(over, claim, entry, self._said_again(entry, claim.dates[-1]))
+        return SUPERSEDED
+
+    def lengthen(self, claim: Claim, entry: Entry) -> str:
+        """A fact that says that an atom was so since earlier than was thought."""
+        return self._tell_anew(claim, entry, claim.begins, entry.ends)
+
+    def take_back_what_comes(self, claim: Claim, entry: Entry) -> None:
+        """A fact that says that an atom stays so: what was to take its place does not, unless that was told later."""
+        coming = list(self._ledger.after(entry))
+        if not coming or claim.ends is not None or not coming[-1].is_last:
+            return
+        begins = min(each.begins for each in coming)
+        if begins > claim.said and all(
+            each.status is AtomStatus.ACTIVE and each.said and each.said[-1] < claim.said for each in coming
+        ):
+            self._ledger.replace(coming[-1], self._draft(claim, begins, None), claim.dates)
+
+    def _tell_anew(self, claim: Claim, entry: Entry, begins: datetime, ends: datetime | None) -> str:
+        draft = citing(self._draft(claim, begins, ends), (claim.citation, *entry.citations))
+        self._ledger.replace(entry, draft, (*claim.dates, *entry.said))
         return SUPERSEDED
 
     def place(self, claim: Claim, line: Sequence[Entry], change: Change) -> str:
@@ -64,29 +112,35 @@ class Placing:
         draft = self._draft(claim, begins, until)
         if before is None:
             if following is not None and following.is_last and claim.ends is None and _gives_same(claim, following):
-                earlier = replace(draft, valid_to=following.ends)
-                self._ledger.replace(following, citing(earlier, (claim.citation, *following.citations)))
-                return SUPERSEDED
-            self._ledger.add(draft)
+                return self._tell_anew(claim, following, begins, following.ends)
+            self._ledger.add(draft, claim.dates)
             return ADDED
-        if before.is_last:
-            self._ledger.replace(before, draft)
-            return SUPERSEDED
         later = list(self._ledger.after(before))
-        if not later or not later[-1].is_last or any(entry.status is not AtomStatus.ACTIVE for entry in later):
+        if not before.is_last and not (later and later[-1].is_last and all(map(_is_active, later))):
             # What stands there now is not ours to move. Both are so until then.
-            self._ledger.add(replace(draft, valid_to=_earlier(draft.valid_to, before.ends)))
+            self._ledger.add(replace(draft, valid_to=_earlier(draft.valid_to, before.ends)), claim.dates)
             return ADDED
-        self._retell(replace(draft, valid_to=claim.ends), later)
+        told = claim.ends if claim.was_over else max(begins, claim.dates[-1])
+        again = self._said_again(before, told or begins)
+        if before.is_last and not again:
+            self._ledger.replace(before, draft, claim.dates)
+            return SUPERSEDED
+        self._retell(replace(draft, valid_to=claim.ends), claim, before, again)
         return ADDED
 
-    def _retell(self, draft: AtomDraft, later: Sequence[Entry]) -> None:
-        """Plan an atom in the middle of a chain: it takes the place of the last, and those after it are said again."""
-        again = [_copy(entry) for entry in later if not entry.never_held]
-        last = self._ledger.replace(later[-1], draft)
-        for copied, following in zip_longest(again, again[1:]):
-            ends_there = following is not None and copied.valid_to == following.valid_from
-            last = self._ledger.replace(last, replace(copied, valid_to=None) if ends_there else copied)
+    def _said_again(self, entry: Entry, moment: datetime) -> list[Told]:
+        """What was told again later than a moment is so again from then on."""
+        told = entry.said_after(moment)
+        return [] if told is None else [(replace(_copy(entry), valid_from=told), entry.said)]
+
+    def _retell(self, draft: AtomDraft, claim: Claim, before: Entry, again: list[Told]) -> None:
+        """Plan an atom after another, in a chain or at its end: what comes after both is said again."""
+        later = list(self._ledger.after(before))
+        again = [*again, *((_copy(entry), entry.said) for entry in later if not entry.never_held)]
+        last = self._ledger.replace(later[-1] if later else before, draft, claim.dates)
+        for (copied, said), following in zip_longest(again, again[1:]):
+            ends_there = following is not None and copied.valid_to == following[0].valid_from
+            last = self._ledger.replace(last, replace(copied, valid_to=None) if ends_there else copied, said)
 
     def _draft(self, claim: Claim, begins: datetime, ends: datetime | None) -> AtomDraft:
         return claim.draft(self._entities.ids_of(claim.fact.entities), begins, ends)
@@ -97,6 +151,10 @@ def holder(line: Sequence[Entry], moment: datetime) -> Entry | None:
     return next((entry for entry in reversed(line) if entry.holds(moment)), None)
 
 
+def _is_active(entry: Entry) -> bool:
+    return entry.status is AtomStatus.ACTIVE
+
+
 def _copy(entry: Entry) -> AtomDraft:
     """The same atom, to be said again."""
     return citing(replace(entry.draft, id=new_id("atom"), valid_to=entry.ends), entry.citations)
@@ -104,7 +162,9 @@ def _copy(entry: Entry) -> AtomDraft:
 
 def _gives_same(claim: Claim, entry: Entry) -> bool:
     value = entry.draft.value
-    return value is not None and claim.value is not None and same_value(value, claim.value)
+    if value is None or claim.value is None or negates(entry.draft.text) != negates(claim.fact.text):
+        return False
+    return same_value(value, claim.value)
 
 
 def _earlier(a: datetime | None, b: datetime | None) -> datetime | None:

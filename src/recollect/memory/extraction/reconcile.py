@@ -69,8 +69,8 @@ def plan(
 
     `known` is what the space has, whatever its status, in the facts' slots and from this conversation. `candidates` are
     the atoms, by the number of the fact, that may be about the same. `decisions`, by the same numbers, answer the
-    questions of an earlier plan; one that names an atom which was not offered is a `ValueError`. What was done already
-    is not planned again.
+    questions of an earlier plan; one that names an atom which is gone makes the fact new. What was done already is not
+    planned again.
     """
     entities = entities or Resolved()
     names = Slots(entities)

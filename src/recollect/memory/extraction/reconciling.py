@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 from recollect.conversations.runtime import Runtime
-from recollect.errors import StoreBusyError
+from recollect.errors import ExtractionError, StoreBusyError
 from recollect.memory.embedding import Embedding
 from recollect.memory.extraction.accounting import accounted
 from recollect.memory.extraction.embedded import embedded
 from recollect.memory.extraction.entities import names, resolve
 from recollect.memory.extraction.reconcile import Plan, plan, slots
-from recollect.memory.extraction.values import Decider, Decision, Extraction, Window
+from recollect.memory.extraction.values import Decider, Decision, Extraction, Question, Verdict, Window
 from recollect.memory.recalling import Recall, Recollection
 from recollect.memory.view import NEVER, Wanted
 from recollect.stores import AtomDraft, JobEnd, Memories, Reconciliation
@@ -116,9 +116,10 @@ class Reconciler:
 
     async def _decided(self, job: Job, found: Plan, decider: Decider, used: list[UsageRecord]) -> dict[int, Decision]:
         """All questions in one call."""
-        answers = await accounted(
-            self._runtime, job, "reconciliation", used, decider.decide([*found.questions.values()])
-        )
+        asked = [*found.questions.values()]
+        answers = await accounted(self._runtime, job, "reconciliation", used, decider.decide(asked))
+        for question, decision in zip(asked, answers.decisions, strict=True):
+            _check(question, decision)
         return dict(zip(found.questions, answers.decisions, strict=True))
 
     async def _changed(self, job: Job, wanted: Reconciliation, version: int, end: JobEnd) -> bool:
@@ -130,6 +131,16 @@ class Reconciler:
     @property
     def _memories(self) -> Memories:
         return self._runtime.store.memories
+
+
+def _check(question: Question, decision: Decision) -> None:
+    """Refuse a decision that another attempt would only repeat."""
+    if decision.verdict is not Verdict.NEW and decision.atom_id not in {atom.id for atom in question.candidates}:
+        raise ExtractionError(
+            f"A fact was judged {decision.verdict.value!r} to {decision.atom_id!r}, which is none of its candidates:"
+            " let `decide` give the id of one of them, or the verdict 'new'.",
+            repr(decision),
+        )
 
 
 def _busy(job: Job) -> StoreBusyError:

@@ -99,10 +99,11 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A fact, and what is known that it may repeat or replace."""
+    """A fact that is so from `begins` on, and what is known that it may repeat or replace."""
 
     fact: ExtractedFact
     candidates: tuple[Atom, ...]
+    begins: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

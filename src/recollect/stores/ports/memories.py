@@ -93,8 +93,8 @@ class KnownAtom:
 class AtomFilter:
     """Which atoms to list: those of a status that were known at `known_at` and were not over at `valid_at`.
 
-    With `begun`, they must also have begun by then. `before` is the id to go on from, `categories` any of these, `kind` that
-    of their categories.
+    With `begun`, they must also have begun by then. `before` is the id to go on from, `categories` any of these, `kind`
+    that of their categories.
     """
 
     status: AtomStatus

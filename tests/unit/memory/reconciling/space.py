@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -94,6 +95,7 @@ class Space:
         known = await self._memories.known(
             MAYA, self.id, slots=slots(extraction, resolved), conversation_id=of.conversation.id
         )
+        known = [replace(each, said=_said(each.atom)) for each in known]
         if candidates is None:
             every = await self.atoms()
             candidates = dict.fromkeys(range(len(facts)), every)
@@ -145,6 +147,12 @@ class Space:
     async def set_status(self, atom: Atom, status: AtomStatus) -> None:
         """Archive or delete one."""
         await self._memories.set_status(MAYA, atom.id, status, now=self.now)
+
+
+def _said(atom: Atom) -> tuple[datetime, ...]:
+    """When what an atom cites was said. The windows' messages are not stored, but tell it by their ids."""
+    ids = [id for citation in atom.citations for id in citation.message_ids]
+    return tuple(sorted({day(float(id.rpartition(":m")[2])) for id in ids}))
 
 
 @asynccontextmanager

@@ -107,17 +107,29 @@ def test_whatever_is_decided_is_done_once(
     in_a_space(run)
 
 
-@settings(unhurried, max_examples=40)
-@given(days=st.lists(st.integers(0, 40), min_size=1, max_size=7, unique=True), ends=st.booleans())
-def test_in_whatever_order_conversations_are_read_the_latest_value_holds(days: list[int], ends: bool) -> None:
+@settings(unhurried, max_examples=60)
+@given(
+    told=st.lists(
+        st.tuples(st.integers(0, 20), st.sampled_from(["Lisbon", "Porto", "Rome"])),
+        min_size=1,
+        max_size=7,
+        unique_by=lambda each: each[0],
+    ),
+    dated=st.booleans(),
+)
+def test_in_whatever_order_conversations_are_read_the_latest_value_holds(
+    told: list[tuple[int, str]], dated: bool
+) -> None:
     async def run(space: Space) -> None:
-        for number in days:
+        for number, city in told:
             name = f"conv_{number}"
-            said = home(f"C{number}", number, conversation_id=name, valid_from=day(number) if ends else None)
+            said = home(city, number, conversation_id=name, valid_from=day(number) if dated else None)
             await space.say(said, conversation_id=name)
-        for moment in range(-1, 42):
-            begun = [number for number in sorted(days) if number <= moment]
-            expected = [f"User lives in C{begun[-1]}."] if begun else []
+            again = await space.plan(window(number, conversation_id=name), said)
+            assert again.reconciliation.changes == ()
+        for moment in range(-1, 22):
+            begun = [city for number, city in sorted(told) if number <= moment]
+            expected = [f"User lives in {begun[-1]}."] if begun else []
             assert await space.held(day(moment)) == expected, moment
 
     in_a_space(run)

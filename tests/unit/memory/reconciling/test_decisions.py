@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from recollect.memory.extraction.values import Change, Decision, Verdict
-from recollect.types.memory import Atom, AtomStatus
-from tests.unit.memory.reconciling.space import DAY, Space, day, fact, home, window
+from recollect.memory.extraction.values import Change, Decision, ExtractedEntity, ExtractedFact, Question, Verdict
+from recollect.types.memory import Atom, AtomStatus, EntityType
+from tests.unit.memory.reconciling.space import DAY, EVENT, Space, day, fact, home, window
 
 ASKED = [
     ("User works as a nurse at St. Mary's hospital", "User works at St. Mary's hospital as a head nurse", False),
@@ -40,6 +42,12 @@ async def test_what_shares_less_is_new(space: Space, known: str, said: str, sing
     assert (dict(planned.questions), planned.added) == ({}, 1)
 
 
+def sport(game: str, said: float, *, slotted: bool = True, **fields: Any) -> ExtractedFact:
+    """Something of which there may be several."""
+    about = {"subject": "user", "attribute": "sport", "value": game} if slotted else {}
+    return fact(fields.pop("text", f"User plays {game}."), said, **{**about, **fields})
+
+
 async def test_a_change_of_something_unnamed_is_asked_of_all_that_may_be_meant(space: Space) -> None:
     steak = await space.add("User loves steak")
     for number in range(9):
@@ -62,7 +70,7 @@ async def test_two_names_of_a_value_are_asked_about_before_one_replaces_the_othe
     planned = await space.plan(window(5), again, decisions={0: Decision(Verdict.SAME, lisbon.id)})
     assert planned.cited == 1
     planned = await space.plan(window(5), again, decisions={0: Decision(Verdict.NEW)})
-    assert planned.superseded == 1
+    assert (planned.added, planned.superseded) == (1, 0)
     await space.learn(window(5), again, decisions={0: Decision(Verdict.CORRECTS, lisbon.id)})
     assert await space.held(day(1)) == ["User lives in Lisbon, Portugal."]
 
@@ -154,14 +162,88 @@ async def test_what_became_of_a_candidate_since_it_was_offered_does_not_matter(s
             assert {name for name, count in planned.counts.items() if count} <= done
 
 
-async def test_a_decision_for_what_was_not_offered_is_refused(space: Space) -> None:
+async def test_what_replaces_something_that_is_gone_is_new(space: Space) -> None:
     await space.add("User is vegan")
-    with pytest.raises(ValueError, match="'atom_x', which was not offered"):
-        await space.plan(
-            window(1),
-            fact("User eats fish", 1, change=Change.CHANGED),
-            decisions={0: Decision(Verdict.SAME, "atom_x")},
-        )
+    planned = await space.plan(
+        window(1), fact("User eats fish", 1, change=Change.CHANGED), decisions={0: Decision(Verdict.SAME, "atom_x")}
+    )
+    assert (planned.added, dict(planned.questions)) == (1, {})
+
+
+@pytest.mark.parametrize("verdict", [Verdict.REPLACES, Verdict.CORRECTS])
+@pytest.mark.parametrize("slotted", [True, False])
+async def test_what_takes_the_place_of_one_thing_together_does_not_undo_each_other(
+    space: Space, verdict: Verdict, slotted: bool
+) -> None:
+    for game, number in (("tennis", 1), ("golf", 2)):
+        await space.say(sport(game, number, slotted=slotted))
+    tennis, _ = await space.atoms()
+    facts = [sport(game, 5, slotted=slotted, change=Change.CORRECTED) for game in ("squash", "badminton")]
+    decisions = {number: Decision(verdict, tennis.id) for number in (0, 1)}
+    await space.learn(window(5), *facts, decisions=decisions)
+    assert sorted(await space.held(day(5))) == [f"User plays {game}." for game in ("badminton", "golf", "squash")]
+    assert (await space.plan(window(5), *facts, decisions=decisions)).reconciliation.changes == ()
+
+
+async def test_of_two_changes_of_what_there_is_one_of_the_later_counts(space: Space) -> None:
+    lisbon = await space.add("User lives in Lisbon")
+    facts = [fact(f"User lives in {city}", number, single=True) for number, city in ((3, "Porto"), (5, "Rome"))]
+    await space.learn(window(3, 5), *facts, decisions=dict.fromkeys((0, 1), Decision(Verdict.REPLACES, lisbon.id)))
+    assert await space.held(day(4)) == ["User lives in Porto"]
+    assert await space.held(day(5)) == ["User lives in Rome"]
+
+
+async def test_what_is_in_the_slot_is_offered_before_what_only_sounds_alike(space: Space) -> None:
+    for game, number in (("tennis", 1), ("golf", 2)):
+        await space.say(sport(game, number, text=f"Often out for {game}."))
+    slot_mates = await space.atoms()
+    for number in range(9):
+        await space.add(f"User plays chess at club {number}")
+    planned = await space.plan(window(5), sport("squash", 5, text="User plays chess no more", change=Change.CHANGED))
+    assert planned.questions[0].candidates[:2] == tuple(slot_mates)
+
+
+async def test_what_is_about_the_same_person_is_asked_about_sooner(space: Space) -> None:
+    ben = ExtractedEntity("Ben", EntityType.PERSON)
+    await space.learn(window(1), fact("User is married to Ben.", 1, entities=("Ben",)), entities=[ben])
+    planned = await space.plan(window(2), fact("User is divorced from Ben.", 2, entities=("Ben",)), entities=[ben])
+    assert [len(each.candidates) for each in planned.questions.values()] == [1]
+
+
+async def test_where_there_are_several_values_one_more_is_asked_about_though_it_is_said_to_be_the_only_one(
+    space: Space,
+) -> None:
+    pets = {"subject": "user", "attribute": "pet"}
+    for number, pet in enumerate(["dog", "cat"]):
+        await space.say(fact(f"User has a {pet}.", number, value=pet, **pets))
+    dog, cat = await space.atoms()
+    parrot = fact("User has a parrot.", 5, value="parrot", single=True, **pets)
+    planned = await space.plan(window(5), parrot)
+    assert (planned.questions[0].candidates, planned.added) == ((dog, cat), 1)
+    await space.learn(window(5), parrot, decisions={0: Decision(Verdict.REPLACES, cat.id)})
+    assert await space.held(day(5)) == ["User has a dog.", "User has a parrot."]
+
+
+async def test_what_is_denied_is_not_taken_for_what_is_so_instead(space: Space) -> None:
+    await space.say(home("Lisbon", 1))
+    await space.say(home("Porto", 3))
+    *_, porto = await space.atoms()
+    left = home("Lisbon", 5, text="User no longer lives in Lisbon.", change=Change.CHANGED)
+    assert (await space.plan(window(5), left)).questions[0].candidates == (porto,)
+    await space.learn(window(5), left, decisions={0: Decision(Verdict.NEW)})
+    assert await space.held(day(5)) == ["User lives in Porto.", "User no longer lives in Lisbon."]
+    await space.say(home("Rome", 9))
+    assert await space.held(day(9)) == ["User no longer lives in Lisbon.", "User lives in Rome."]
+
+
+async def test_what_happened_on_another_day_is_not_asked_about(space: Space) -> None:
+    for number in (1, 8):
+        planned = await space.say(fact("User went running in the park.", number, category=EVENT))
+        assert dict(planned.questions) == {}
+    same_day = fact("User went running in a park.", 8.1, category=EVENT)
+    planned = await space.plan(window(8.1), same_day)
+    again = (await space.atoms())[1:]
+    assert (dict(planned.questions), planned.added) == ({0: Question(same_day, tuple(again), day(8.1))}, 1)
 
 
 async def test_what_was_put_aside_or_is_not_yet_known_is_not_asked_about(space: Space) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -69,11 +71,49 @@ def test_the_same_name_of_another_type_is_something_else() -> None:
     assert resolved.id_of("Paris") != "e1"
 
 
-def test_extracted_entities_that_share_a_name_are_one() -> None:
-    entities = [person("Ann", "Annie"), person("Zoe"), person("Anna Lee", "annie", "Lee"), person("LEE", "Mrs Lee")]
+def test_extracted_entities_of_which_one_is_called_what_the_other_is_named_are_one() -> None:
+    entities = [person("Annie", "Ann"), person("Zoe"), person("Ann", "Anna Lee", "Lee"), person("LEE", "Mrs Lee")]
     resolved = resolve(entities, [])
-    assert made(resolved) == [("Ann", ("Annie", "Anna Lee", "Lee", "Mrs Lee")), ("Zoe", ())]
+    assert made(resolved) == [("Annie", ("Ann", "LEE", "Anna Lee", "Mrs Lee")), ("Zoe", ())]
     assert resolved.ids_of(["Ann", "Mrs Lee", "Zoe", "nobody"]) == tuple(resolved.drafts)
+
+
+def test_two_whom_someone_calls_the_same_are_two() -> None:
+    resolved = resolve([person("John Smith", "John", "Johnny"), person("John Doe", "John")], [])
+    assert made(resolved) == [("John Smith", ("Johnny",)), ("John Doe", ())]
+    assert resolved.id_of("John") is None
+
+
+def test_a_name_that_is_only_also_that_of_someone_known_tells_nothing() -> None:
+    resolved = resolve([person("Carol Diaz", "Boss", "Caz")], [known("e1", "Alice Chen", "Boss")])
+    assert made(resolved) == [("Carol Diaz", ("Caz",))]
+    assert resolved.id_of("Boss") == "e1"
+
+
+@pytest.mark.parametrize("role", ["my boss", "The landlord", "her sister"])
+def test_a_role_is_no_name(role: str) -> None:
+    assert made(resolve([person("Alice Chen", role)], [])) == [("Alice Chen", ())]
+    assert made(resolve([ExtractedEntity("The Beatles", EntityType.ORGANIZATION)], [])) == [("The Beatles", ())]
+
+
+async def test_a_fact_that_names_one_of_two_namesakes_may_be_about_either(space: Space) -> None:
+    jordans = [person("Jordan"), ExtractedEntity("Jordan", PLACE)]
+    facts = [fact("User met Jordan.", 1, entities=("Jordan",)), fact("User went to Jordan.", 1, entities=("Jordan",))]
+    planned = await space.learn(window(1), *facts, entities=jordans)
+    assert [draft.type for draft in planned.reconciliation.entities] == [PERSON, PLACE]
+    assert {len(atom.entity_ids) for atom in await space.atoms()} == {2}
+    assert (await space.plan(window(1), *facts, entities=jordans)).reconciliation.changes == ()
+
+
+async def test_the_birthday_of_a_new_boss_is_not_that_of_the_old_one(space: Space) -> None:
+    for number, name in enumerate(["Alice Chen", "Carol Diaz"]):
+        born = fact(
+            f"{name} was born in May {number}.", number, subject=name, attribute="birthday", value=f"May {number}"
+        )
+        await space.learn(
+            window(number), replace(born, single=True, entities=(name,)), entities=[person(name, "my boss")]
+        )
+    assert len(await space.held(day(1))) == 2
 
 
 def test_whoever_is_only_pointed_at_is_no_entity() -> None:
