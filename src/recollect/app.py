@@ -52,10 +52,9 @@ class Recollect:
     that bindings name: "llm", "verbatim" (word for word) or an object of your own; by default a model does if there is
     one. `worker` runs jobs in this process, with `WorkerOptions` in its own way; False leaves them to others.
     `close_stale_after` closes conversations in which nothing happened for so long, and `patterns` says how recurring
-    episodes are looked for (None: not at all). `memory_bytes` bounds what is held of users'
-    memories to answer quickly; spaces of more than `memory_atoms` are searched by the server instead, if it is
-    PostgreSQL. `count_tokens` measures working contexts, which are guessed otherwise. `clock` tells the time; tests can
-    replace it.
+    episodes are looked for (None: not at all). `memory_bytes` bounds what is held of users' memories to answer quickly;
+    spaces of more than `memory_atoms` are searched by the server instead, if it is PostgreSQL. `count_tokens` measures
+    working contexts, which are guessed otherwise. `clock` tells the time; tests can replace it.
 
     Use it with `async with`, or with a plain `with` from synchronous code: every method then waits by itself.
 

@@ -63,6 +63,7 @@ class Replay:
         self, scope: Scope | None, namespace: str | None, tenant_id: str | None = None, app_id: str | None = None
     ) -> ReplayReport:
         """Replay one user's conversations or, with None, everyone's."""
+        await self._extractions.catch_up()  # what was to be extracted anyway is not ours to take back
         try:
             async for owner, id in self._found(scope, namespace, tenant_id, app_id):
                 await self._plan(owner, id)
