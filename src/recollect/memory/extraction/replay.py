@@ -56,6 +56,7 @@ class Replay:
         self._on_progress = on_progress
         self._open: dict[str, Job] = {}
         self._made: set[str] = set()
+        self._planning: asyncio.Future[None] | None = None
         self._failed: list[Job] = []
         self._planned = self._done = self._conversations = self._skipped = 0
 
@@ -92,25 +93,29 @@ class Replay:
 
     async def _plan(self, scope: Scope, id: str) -> None:
         self._conversations += 1
-        before = await self._runtime.store.jobs.listed(scope, conversation_id=id)
-        waiting = {job.id for job in before if not job.status.is_over}
+        # Not to be cut short: what was planned must be known, to be taken back.
+        self._planning = asyncio.ensure_future(self._planned_jobs(scope, id))
         try:
-            jobs = await self._runtime.store.jobs.plan(
-                scope,
-                id,
-                version=self._version,
-                space_id=None,
-                window_length=self._extractions.window_length,
-                now=self._runtime.clock(),
-            )
+            await asyncio.shield(self._planning)
         except NotFoundError:  # no binding, or erased meanwhile
             self._skipped += 1
-        else:
-            self._open.update({job.id: job for job in jobs})
-            self._made.update(job.id for job in jobs if job.id not in waiting)
-            self._planned += len(jobs)
-            self._extractions.wake()
         await self._tell()
+
+    async def _planned_jobs(self, scope: Scope, id: str) -> None:
+        before = await self._runtime.store.jobs.listed(scope, conversation_id=id)
+        waiting = {job.id for job in before if not job.status.is_over}
+        jobs = await self._runtime.store.jobs.plan(
+            scope,
+            id,
+            version=self._version,
+            space_id=None,
+            window_length=self._extractions.window_length,
+            now=self._runtime.clock(),
+        )
+        self._open.update({job.id: job for job in jobs})
+        self._made.update(job.id for job in jobs if job.id not in waiting)
+        self._planned += len(jobs)
+        self._extractions.wake()
 
     async def _look(self) -> None:
         """Count what is over. Jobs of a space end in order, so it is enough to look at the first ones."""
@@ -129,6 +134,8 @@ class Replay:
 
     async def _cancel(self) -> None:
         """Take back what this replay asked for; what waited before goes on waiting."""
+        if self._planning is not None:
+            await asyncio.gather(self._planning, return_exceptions=True)
         for job in [job for job in self._open.values() if job.id in self._made]:
             found = await self._runtime.store.jobs.get(job.scope, job.id)
             if found is not None and found.status is JobStatus.QUEUED:
