@@ -13,12 +13,13 @@ import shutil
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
 import protocol
 from protocol import expect
+from vectors import Vectors
 
 USER = "maya"
 SMALL = 1_000
@@ -28,7 +29,7 @@ WARM_UP_COUNT = 2
 
 
 @dataclass(frozen=True)
-class Material:
+class Material(Vectors):
     """What is known of the user and the conversations by size, what a model that is asked decides, and the texts of
     which vectors were made."""
 
@@ -37,17 +38,6 @@ class Material:
     decision: str
     embedded: list[str]
     folder: Path
-
-    @cached_property
-    def _vectors(self) -> dict[str, list[float]]:
-        import numpy
-
-        vectors = numpy.load(self.folder / "vectors.npy")
-        return dict(zip(self.embedded, vectors.tolist(), strict=True))
-
-    def vector(self, text: str) -> list[float]:
-        """The vector of a text that was embedded."""
-        return self._vectors[text]
 
 
 @cache

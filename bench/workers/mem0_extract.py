@@ -11,37 +11,18 @@ import hashlib
 import json
 import os
 import shutil
-import sys
-import tempfile
 import uuid
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-# It writes a configuration when it is imported.
-os.environ["MEM0_DIR"] = tempfile.mkdtemp(prefix="mem0-")
+from mem0_vectors import DIMENSIONS, STORE, Known  # isort: skip
 
 import extracts
 from extracts import USER, Material
 from mem0 import Memory
-from mem0.configs.embeddings.base import BaseEmbedderConfig
-from mem0.embeddings.base import EmbeddingBase
 from mem0.utils.factory import EmbedderFactory, LlmFactory
-
-DIMENSIONS = 256
-STORE = sys.argv[1]
-
-
-class Known(EmbeddingBase):  # type: ignore[misc]
-    """Vectors that were made before."""
-
-    def __init__(self, material: Material) -> None:
-        super().__init__(BaseEmbedderConfig())
-        self._material = material
-
-    def embed(self, text: str, memory_action: str | None = None) -> list[float]:
-        return self._material.vector(text)
 
 
 class Instant:

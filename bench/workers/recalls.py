@@ -12,12 +12,13 @@ import json
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
 import protocol
 from protocol import expect
+from vectors import Vectors
 
 USER = "maya"
 OTHER = "noah"
@@ -31,7 +32,7 @@ WARM_UP_COUNT = 5
 
 
 @dataclass(frozen=True)
-class Material:
+class Material(Vectors):
     """What is remembered and asked. A question names the memory that answers it by its number."""
 
     memories: list[str]
@@ -40,17 +41,6 @@ class Material:
     added: list[tuple[str, str]]
     embedded: list[str]
     folder: Path
-
-    @cached_property
-    def _vectors(self) -> dict[str, list[float]]:
-        import numpy
-
-        vectors = numpy.load(self.folder / "vectors.npy")
-        return dict(zip(self.embedded, vectors.tolist(), strict=True))
-
-    def vector(self, text: str) -> list[float]:
-        """The vector of a text that was embedded."""
-        return self._vectors[text]
 
 
 @cache
