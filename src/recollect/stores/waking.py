@@ -28,6 +28,8 @@ class Bell:
         with self._lock:
             waiting = list(self._waiting.items())
         for event, loop in waiting:
+            if event.is_set():
+                continue  # it has not looked yet: waking a loop for every change would cost more than the change
             with contextlib.suppress(RuntimeError):  # that loop has been closed, and nobody waits there any more
                 loop.call_soon_threadsafe(event.set)
 
