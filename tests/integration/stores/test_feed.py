@@ -157,20 +157,18 @@ async def test_a_subscriber_that_stops_leaves_nothing_running(url: str, ending: 
 
 
 async def test_a_subscription_ends_when_its_store_is_closed(url: str) -> None:
-    seen = asyncio.Semaphore(0)
-
-    async def listen(rc: Recollect) -> None:
+    async def listen(rc: Recollect, begun: asyncio.Event) -> None:
         async with subscription(rc) as events:
             async for _ in events:
-                seen.release()
+                begun.set()
 
     # It may be waiting for news, or in the middle of reading them: to its user that makes no difference.
     for wait in (0.0, 0.001, 0.002, 0.005, 0.05):
         async with Recollect(url, worker=False) as rc:
             await log_of(rc).create("chat")
-            listener = asyncio.create_task(listen(rc))
+            listener = asyncio.create_task(listen(rc, begun := asyncio.Event()))
             async with asyncio.timeout(5):
-                await seen.acquire()
+                await begun.wait()
             await asyncio.sleep(wait)
         async with asyncio.timeout(5):
             await listener
