@@ -4,11 +4,14 @@
     ├── ConfigurationError            something is set up wrong; the message says what to change
     │   ├── UnknownModelError         no provider knows the model's name
     │   ├── MissingKeyError           no API key was given or found in the environment
-    │   └── MissingExtraError         an optional package is not installed
+    │   ├── MissingExtraError         an optional package is not installed
+    │   └── AgentSpecError            an agent's description is wrong; says at which path
     ├── InvalidArgumentError          a value that was passed cannot be used; also a ValueError
     ├── NotFoundError                 nothing of that id is in this scope
     ├── ConversationClosedError       a closed conversation takes no more messages
     ├── TurnConflictError             another turn of the conversation is running
+    ├── AlreadyDecidedError           the calls to approve were decided before, and their turn is over
+    ├── SkillError                    a skill cannot be loaded or read
     ├── AtomSupersededError           a later atom took its place; supersede that one
     ├── EmbeddingError                texts could not be turned into vectors
     ├── ExtractionError               a model's extraction could not be read; carries what it said
@@ -22,7 +25,8 @@
     │   ├── StoreClosedError              it was used before it was opened or after it was closed
     │   └── SchemaVersionError            a newer version of Recollect wrote it, or it was not migrated
     ├── ToolError
-    │   └── ToolSchemaError           no JSON schema can be made for a tool's function
+    │   ├── ToolSchemaError           no JSON schema can be made for a tool's function
+    │   └── McpError                  an MCP server cannot be reached, does not answer, or answers nonsense
     └── ChatError
         ├── BudgetExceededError       the request would not fit the token budget
         ├── MaxIterationsError        the loop's cap was reached; carries the messages so far
@@ -102,6 +106,17 @@ class MissingExtraError(ConfigurationError):
         super().__init__(f"{purpose} needs the package {package!r}: pip install 'recollect[{extra}]'.")
 
 
+class AgentSpecError(ConfigurationError):
+    """An agent's description is wrong at `path`, such as `tools[1].memorySpaceId`."""
+
+    def __init__(self, path: str, problem: str, agent: str = "") -> None:
+        self.path = path
+        self.problem = problem
+        self.agent = agent
+        whose = f"Agent {agent!r}" if agent else "The agent's description"
+        super().__init__(f"{whose}, at {path}: {problem}" if path else f"{whose}: {problem}")
+
+
 class InvalidArgumentError(RecollectError, ValueError):
     """A value that was passed cannot be used; nothing was changed."""
 
@@ -130,6 +145,27 @@ class AtomSupersededError(RecollectError):
         self.id = id
         self.superseded_by = superseded_by
         super().__init__(f"Atom {id!r} was superseded by {superseded_by!r}: supersede that one, if it still should be.")
+
+
+class AlreadyDecidedError(RecollectError):
+    """The calls were decided before, and the turn that asked has ended."""
+
+    def __init__(self, id: str, call_ids: Sequence[str]) -> None:
+        self.id = id
+        self.call_ids = tuple(call_ids)
+        super().__init__(
+            f"Nothing in conversation {id!r} waits for a decision on {', '.join(call_ids)}: it was decided before,"
+            " or the conversation went on without it. conversations.pending(id) gives what waits."
+        )
+
+
+class SkillError(RecollectError):
+    """A skill cannot be loaded or read; `skill` says which."""
+
+    def __init__(self, skill: str, problem: str) -> None:
+        self.skill = skill
+        self.problem = problem
+        super().__init__(f"Skill {skill!r}: {problem}")
 
 
 class TurnConflictError(RecollectError):
@@ -216,11 +252,20 @@ class SchemaVersionError(StoreError):
 
 
 class ToolError(RecollectError):
-    """A tool is defined wrongly."""
+    """A tool is defined wrongly, or cannot be had."""
 
 
 class ToolSchemaError(ToolError):
     """No JSON schema can be made from a function's signature."""
+
+
+class McpError(ToolError):
+    """An MCP server cannot be reached, does not answer in time, or answers what cannot be used."""
+
+    def __init__(self, server: str, problem: str) -> None:
+        self.server = server
+        self.problem = problem
+        super().__init__(f"MCP server {server!r}: {problem}")
 
 
 class ChatError(RecollectError):

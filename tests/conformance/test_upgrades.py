@@ -12,6 +12,18 @@ from recollect import Recollect
 from recollect.stores.catalogue import Dialect, Migration, migrations
 
 EARLIER = range(1, len(migrations("sqlite")))
+TALK = "conv_talk"
+TALKED = (
+    "INSERT INTO conversations (tenant_id, app_id, user_id, id, namespace, metadata, status, created_at, updated_at,"
+    " last_seq, turns, turn_id) VALUES"
+    """ ('default', 'default', 'maya', 'conv_talk', 'chat', '{"speakers": {"user": "Maya"}}', 'open', 1, 1, 1, 1, 't1'),"""
+    " ('default', 'default', 'maya', 'conv_before', 'chat', '{}', 'closed', 1, 1, 1, 1, 't2')",
+    "INSERT INTO messages (conversation_id, seq, id, tenant_id, app_id, user_id, turn_id, role, visibility, content,"
+    " created_at) VALUES"
+    " ('conv_talk', 1, 'msg_1', 'default', 'default', 'maya', 't1', 'user', 'user', 'I moved to Lisbon.', 1),"
+    " ('conv_before', 1, 'msg_2', 'default', 'default', 'maya', 't2', 'user', 'user', 'This was closed long ago.', 1)",
+)
+"""What version 1 kept of conversations."""
 REMEMBERED = (
     "INSERT INTO spaces (tenant_id, app_id, user_id, id, name, metadata, status, created_at, updated_at, version,"
     " last_seq, atom_count) VALUES ('default', 'default', 'maya', 'ms_old', 'old', '{}', 'ACTIVE', 1, 1, 1, 1, 1)",
@@ -48,28 +60,24 @@ async def test_every_earlier_schema_is_upgraded(url: str, version: int, monkeypa
     with monkeypatch.context() as patched:
         patched.setattr("recollect.stores.sqlite.connection.migrations", until)
         patched.setattr("recollect.stores.postgres.migrate.migrations", until)
-        async with Recollect(url, worker=False) as rc:
-            maya = rc.user("maya")
-            talk = await maya.conversations.create("chat", metadata={"speakers": {"user": "Maya"}})
-            await maya.conversations.append_user_message(talk.id, "I moved to Lisbon.")
-            before = await maya.conversations.create("chat")
-            await maya.conversations.append_user_message(before.id, "This was closed long ago.")
-            await maya.conversations.close(before.id)
+        async with Recollect(url, worker=False):
+            pass
+    await write(url, *TALKED)
     if version >= 2:
         await write(url, *REMEMBERED)
     for opening in range(2):
         async with Recollect(url, embedder=None, worker=False) as rc:
             maya = rc.user("maya")
-            assert [message.text for message in await maya.conversations.messages(talk.id)] == ["I moved to Lisbon."]
+            assert [message.text for message in await maya.conversations.messages(TALK)] == ["I moved to Lisbon."]
             space = await maya.memory.create_space("talks", once=True)
-            [atom] = await maya.memory.remember_conversation(space.id, talk.id)
+            [atom] = await maya.memory.remember_conversation(space.id, TALK)
             assert atom.text == "Maya: I moved to Lisbon."
             if version >= 2:
                 [hit] = await maya.memory.recall_by_topic("ms_old", "tea")
                 assert (hit.atom.source_message_ids, hit.atom.other_sources) == (("msg_old",), ())
             if opening == 0:
                 await maya.memory.create_binding({"namespace": "chat"}, [space.id])
-                await maya.conversations.close(talk.id)
+                await maya.conversations.close(TALK)
                 jobs = await rc.store.jobs.dispatch(window_length=100, limit=10, now=rc.clock())
-                assert [job.conversation_id for job in jobs.jobs] == [talk.id]
-            assert [job.conversation_id for job in await maya.memory.list_jobs()] == [talk.id]
+                assert [job.conversation_id for job in jobs.jobs] == [TALK]
+            assert [job.conversation_id for job in await maya.memory.list_jobs()] == [TALK]

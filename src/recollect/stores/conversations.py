@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -31,16 +31,19 @@ class SqlConversations:
         self._engine = engine
 
     async def create(self, scope: Scope, conversation: Conversation) -> Conversation:
-        values = {
-            "id": conversation.id,
-            "namespace": conversation.namespace,
-            "title": conversation.title,
-            "session_id": conversation.session_id,
-            "metadata": rows.to_json(dict(conversation.metadata)),
-            "now": to_micros(conversation.created_at),
-        }
-        await self._engine.write(scope, partial(_create, values))
+        await self._engine.write(scope, partial(_create, _conversation_values(conversation)))
         return conversation
+
+    async def find_or_create(self, scope: Scope, conversation: Conversation) -> Conversation:
+        session = {"namespace": conversation.namespace, "session_id": conversation.session_id}
+        found = await self._engine.read(scope, partial(_in_session, session))
+        if found is None:
+            values = _conversation_values(conversation)
+            found = await self._engine.write(scope, partial(_find_or_create, scope, session, values))
+        return conversation if found is None else found
+
+    async def due(self, scope: Scope, *, now: datetime) -> list[str]:
+        return await self._engine.read(scope, partial(_due, to_micros(now)))
 
     async def get(self, scope: Scope, id: str) -> Conversation | None:
         return await self._engine.read(scope, partial(_get, id))
@@ -57,13 +60,13 @@ class SqlConversations:
     async def close(self, scope: Scope, id: str, *, now: datetime) -> Conversation:
         return await self._engine.write(scope, partial(_close, id, to_micros(now)))
 
-    async def close_stale(self, scope: Scope | None, *, idle_since: datetime, now: datetime) -> list[Conversation]:
+    async def close_stale(self, scope: Scope | None, *, idle_since: datetime | None, now: datetime) -> list[Conversation]:
         closed: list[Conversation] = []
         after = ""
         while True:
             # Claims are made by the machine's clock, not by one that a test may have set.
-            idle, claims = to_micros(idle_since), int(time.time() * 1_000_000)
-            found = await self._engine.read(None, partial(_stale, scope, after, idle, claims))
+            idle, claims = None if idle_since is None else to_micros(idle_since), int(time.time() * 1_000_000)
+            found = await self._engine.read(None, partial(_stale, scope, after, idle, claims, to_micros(now)))
             if not found:
                 return closed
             for owner, id in found:
@@ -178,6 +181,39 @@ def _everyones(values: dict[str, Any]) -> Operation[list[tuple[Scope, str]]]:
     return [(Scope(row[0], row[1], row[2]), row[3]) for row in found]
 
 
+def _conversation_values(conversation: Conversation) -> dict[str, Any]:
+    after = conversation.close_after
+    return {
+        "id": conversation.id,
+        "namespace": conversation.namespace,
+        "title": conversation.title,
+        "session_id": conversation.session_id,
+        "metadata": rows.to_json(dict(conversation.metadata)),
+        "close_after": None if after is None else after // timedelta(microseconds=1),
+        "now": to_micros(conversation.created_at),
+    }
+
+
+def _in_session(session: dict[str, str | None]) -> Operation[Conversation | None]:
+    found = yield "conversation_in_session", session
+    return rows.conversation(found[0]) if found else None
+
+
+def _find_or_create(
+    scope: Scope, session: dict[str, str | None], values: dict[str, Any]
+) -> Operation[Conversation | None]:
+    yield "platform_mark_lock", {"name": rows.to_json(["session", scope.tenant_id, scope.app_id, scope.user_id, *session.values()])}
+    found = yield from _in_session(session)
+    if found is None:
+        yield from _create(values)
+    return found
+
+
+def _due(now: int) -> Operation[list[str]]:
+    found = yield "conversations_due", {"now": now}
+    return [row[0] for row in found]
+
+
 def _create(values: dict[str, Any]) -> Operation[None]:
     yield "conversation_create", values
     data = {"namespace": values["namespace"]}
@@ -203,7 +239,7 @@ def _close(id: str, now: int) -> Operation[Conversation]:
     return closed
 
 
-def _close_idle(id: str, now: int, idle_since: int, claims_before: int) -> Operation[Conversation | None]:
+def _close_idle(id: str, now: int, idle_since: int | None, claims_before: int) -> Operation[Conversation | None]:
     values = {"id": id, "now": now, "idle_since": idle_since, "claims_before": claims_before}
     found = yield "conversation_close", values
     if not found:
@@ -214,7 +250,13 @@ def _close_idle(id: str, now: int, idle_since: int, claims_before: int) -> Opera
     return closed
 
 
-def _stale(scope: Scope | None, after: str, idle_since: int, claims_before: int) -> Operation[list[tuple[Scope, str]]]:
+def _stale(
+    scope: Scope | None, after: str, idle_since: int | None, claims_before: int, now: int
+) -> Operation[list[tuple[Scope, str]]]:
+    if idle_since is None:
+        due = {"now": now, "after": after, "claims_before": claims_before, "limit": STALE_BATCH}
+        found = yield "platform_due_conversations", due
+        return [(Scope(row[0], row[1], row[2]), row[3]) for row in found]
     values = {
         "tenant": None if scope is None else scope.tenant_id,
         "app": None if scope is None else scope.app_id,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
 from recollect.errors import InvalidArgumentError
@@ -71,6 +72,7 @@ def conversation(row: Sequence[Any]) -> Conversation:
         rolling_summary=row[14],
         rolling_summary_until_seq=row[15],
         summarized_turns=row[16],
+        close_after=None if row[17] is None else timedelta(microseconds=row[17]),
     )
 
 
@@ -92,6 +94,7 @@ def message(row: Sequence[Any]) -> StoredMessage:
         trace_id=row[12],
         idempotency_key=row[13],
         meta=None if row[14] is None else json.loads(row[14]),
+        metadata=None if row[15] is None else json.loads(row[15]),
     )
 
 
@@ -135,6 +138,7 @@ def _values(draft: MessageDraft) -> dict[str, Any]:
         "trace_id": draft.trace_id,
         "idempotency_key": draft.idempotency_key,
         "created_at": to_micros(draft.created_at),
+        "metadata": None if draft.metadata is None else to_json(draft.metadata),
     }
 
 
@@ -179,4 +183,5 @@ def placed(draft: MessageDraft, conversation_id: str, seq: int, turn_id: str) ->
         trace_id=draft.trace_id,
         idempotency_key=draft.idempotency_key,
         meta=draft.meta,
+        metadata=draft.metadata,
     )

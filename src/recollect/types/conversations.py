@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from recollect.types.blocks import Content, ContentBlock, ToolUseBlock, blocks_text, chat_messages
@@ -21,7 +21,8 @@ class Conversation(Scoped):
     """A conversation as it stood when it was read.
 
     `last_seq` is the number of its newest message, so it counts them; `turns` counts its turns. The rolling summary
-    covers the messages up to `rolling_summary_until_seq`.
+    covers the messages up to `rolling_summary_until_seq`. With `close_after` it is closed by itself once nothing has
+    happened in it for that long.
     """
 
     id: str
@@ -39,6 +40,7 @@ class Conversation(Scoped):
     rolling_summary: str | None = None
     rolling_summary_until_seq: int = 0
     summarized_turns: int = 0
+    close_after: timedelta | None = None
 
     @property
     def is_open(self) -> bool:
@@ -62,6 +64,7 @@ class MessageDraft:
     trace_id: str | None = None
     idempotency_key: str | None = None
     meta: Mapping[str, Any] | None = None
+    metadata: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +72,8 @@ class StoredMessage:
     """A message in the log. It never changes.
 
     `seq` counts from 1 without gaps in its conversation; all messages of a turn share `turn_id`. `content` is a tuple
-    of blocks; `text` is the words among them, `messages` the same as a model is sent it.
+    of blocks; `text` is the words among them, `messages` the same as a model is sent it. `metadata` is the
+    application's own, and `meta` the state that a provider wants back.
     """
 
     id: str
@@ -87,6 +91,7 @@ class StoredMessage:
     trace_id: str | None = None
     idempotency_key: str | None = None
     meta: Mapping[str, Any] | None = field(default=None, repr=False)
+    metadata: Mapping[str, Any] | None = field(default=None, repr=False)
 
     @property
     def text(self) -> str:

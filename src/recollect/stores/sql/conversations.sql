@@ -3,9 +3,10 @@
 
 -- name: conversation_create!
 INSERT INTO conversations
-    (tenant_id, app_id, user_id, id, namespace, title, session_id, metadata, status, created_at, updated_at)
+    (tenant_id, app_id, user_id, id, namespace, title, session_id, metadata, status, created_at, updated_at,
+    close_after)
 VALUES
-    (:tenant_id, :app_id, :user_id, :id, :namespace, :title, :session_id, :metadata, 'open', :now, :now);
+    (:tenant_id, :app_id, :user_id, :id, :namespace, :title, :session_id, :metadata, 'open', :now, :now, :close_after);
 
 -- name: conversation_get^
 SELECT {conversation_columns}
@@ -30,11 +31,28 @@ WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND nam
 ORDER BY id DESC
 LIMIT CAST(:limit AS BIGINT);
 
+-- name: conversation_in_session^
+-- The one that a session goes on with.
+SELECT {conversation_columns}
+FROM conversations
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND namespace = :namespace
+    AND COALESCE(session_id, '') = COALESCE(CAST(:session_id AS TEXT), '') AND status = 'open'
+ORDER BY id DESC
+LIMIT 1;
+
+-- name: conversations_due
+-- Those that nobody went on with for as long as they were meant to stay open.
+SELECT id
+FROM conversations
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id
+    AND status = 'open' AND updated_at + close_after < :now;
+
 -- name: conversation_close^
 UPDATE conversations
 SET status = 'closed', closed_at = :now, updated_at = :now
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id
-    AND status = 'open' AND updated_at < :idle_since AND (running_until IS NULL OR running_until < :claims_before)
+    AND status = 'open' AND updated_at < COALESCE(CAST(:idle_since AS BIGINT), :now - close_after)
+    AND (running_until IS NULL OR running_until < :claims_before)
 RETURNING {conversation_columns};
 
 -- name: conversation_write!

@@ -1,10 +1,10 @@
 -- name: message_insert!
 INSERT INTO messages
     (tenant_id, app_id, user_id, conversation_id, seq, id, turn_id, role, visibility, content, meta, stop_reason,
-    model, provider, usage, trace_id, idempotency_key, created_at)
+    model, provider, usage, trace_id, idempotency_key, created_at, metadata)
 VALUES
     (:tenant_id, :app_id, :user_id, :conversation_id, :seq, :id, :turn_id, :role, :visibility, :content, :meta,
-    :stop_reason, :model, :provider, :usage, :trace_id, :idempotency_key, :created_at);
+    :stop_reason, :model, :provider, :usage, :trace_id, :idempotency_key, :created_at, :metadata);
 
 -- name: message_get^
 SELECT {message_columns}

@@ -24,6 +24,14 @@ WHERE status = 'open' AND updated_at < :idle_since AND id > :after
 ORDER BY id
 LIMIT CAST(:limit AS BIGINT);
 
+-- name: platform_due_conversations
+SELECT tenant_id, app_id, user_id, id
+FROM conversations
+WHERE status = 'open' AND close_after IS NOT NULL AND updated_at + close_after < :now AND id > :after
+    AND (running_until IS NULL OR running_until < :claims_before)
+ORDER BY id
+LIMIT CAST(:limit AS BIGINT);
+
 -- name: platform_conversations
 SELECT tenant_id, app_id, user_id, id
 FROM conversations

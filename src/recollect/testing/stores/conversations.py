@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -19,6 +20,8 @@ from recollect.testing.stores.making import (
     make_turn,
     say,
 )
+from recollect.types.conversations import Conversation
+from recollect.types.ids import new_id
 from recollect.types.scope import Scope
 from recollect.types.times import utc_now
 
@@ -33,6 +36,53 @@ class ConversationContract:
         assert await store.conversations.get(MAYA, made.id) == made
         assert made.is_open
         assert await store.conversations.get(MAYA, "conv_unknown") is None
+
+    async def test_a_session_goes_on_with_its_newest_open_conversation(self, store: Store) -> None:
+        async def found(**fields: Any) -> str:
+            made = {"id": new_id("conv"), "scope": MAYA, "namespace": "chat", "status": "open", "created_at": utc_now()}
+            wanted = Conversation(**{**made, "updated_at": utc_now(), **fields})
+            return (await store.conversations.find_or_create(fields.get("scope", MAYA), wanted)).id
+
+        first = await found()
+        assert await found() == first
+        other = await found(session_id="tab-2")
+        assert other != first
+        assert await found(session_id="tab-2") == other
+        assert await found(namespace="dinner") not in (first, other)
+        assert await found(scope=OTHERS[0]) != first
+        await store.conversations.close(MAYA, first, now=utc_now())
+        again = await found()
+        assert again not in (first, other)
+        newest = await make_conversation(store)
+        assert await found() == newest.id
+
+    async def test_of_those_who_ask_for_a_session_at_once_one_opens_it(self, store: Store) -> None:
+        now = utc_now()
+        wanted = [Conversation(new_id("conv"), MAYA, "chat", "open", now, now, session_id="tab") for _ in range(20)]
+        found = await asyncio.gather(*(store.conversations.find_or_create(MAYA, one) for one in wanted))
+        assert len({talk.id for talk in found}) == 1
+        assert len(await store.conversations.listed(MAYA, namespace=None, status=None, limit=None, before=None)) == 1
+        assert [event.type for event in await all_events(store)] == ["conversation.created"]
+
+    async def test_a_conversation_closes_when_its_own_time_is_past(self, store: Store) -> None:
+        old = datetime(2026, 1, 1, tzinfo=UTC)
+        of_maya = await make_conversation(store, created_at=old, updated_at=old, close_after=timedelta(hours=1))
+        of_omar = await make_conversation(
+            store, OTHERS[0], created_at=old, updated_at=old, close_after=timedelta(hours=3)
+        )
+        await make_conversation(store, created_at=old, updated_at=old)
+        assert (await store.conversations.get(MAYA, of_maya.id)) == of_maya
+        assert await store.conversations.due(MAYA, now=old + timedelta(minutes=59)) == []
+        later = old + timedelta(hours=2)
+        assert await store.conversations.due(MAYA, now=later) == [of_maya.id]
+        assert await store.conversations.due(OTHERS[0], now=later) == []
+        assert [talk.id for talk in await store.conversations.close_stale(None, idle_since=None, now=later)] == [
+            of_maya.id
+        ]
+        assert await store.conversations.due(MAYA, now=later) == []
+        evening = old + timedelta(hours=12)
+        closed = await store.conversations.close_stale(None, idle_since=None, now=evening)
+        assert [talk.id for talk in closed] == [of_omar.id]
 
     async def test_listing_gives_the_newest_first_in_pages(self, store: Store) -> None:
         made = [await make_conversation(store, namespace="a" if n % 2 else "b") for n in range(7)]

@@ -1,0 +1,78 @@
+"""The request a tool serves: whose turn it is, for tools that must not take the model's word for it.
+
+A turn binds it before the model is asked, and only code can bind it: nothing the model writes reaches it. It lives in a
+context variable, so turns that run at the same time never see each other's.
+
+>>> from recollect.types.turns import Identity, Session
+>>> with bind(Session("web-42"), Identity("maya"), {"plan": "pro"}):
+...     session().id, sender().user_id, extras()["plan"]
+('web-42', 'maya', 'pro')
+>>> sender() is None
+True
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from recollect.types.turns import Identity, Session
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is bound: session, sender and extras, and where the turn is kept, once that is known."""
+
+    session: Session | None = None
+    sender: Identity | None = None
+    extras: Mapping[str, Any] = field(default_factory=lambda: _NOTHING, hash=False)
+    conversation_id: str | None = None
+    message_id: str | None = None
+
+
+_UNBOUND = Request()
+_current: ContextVar[Request] = ContextVar("recollect_request", default=_UNBOUND)
+
+
+def session() -> Session | None:
+    """The session of the turn that runs, or None outside of one."""
+    return _current.get().session
+
+
+def sender() -> Identity | None:
+    """Who sent the message that is being answered, or None outside of a turn."""
+    return _current.get().sender
+
+
+def extras() -> Mapping[str, Any]:
+    """What the application bound besides (`TurnInput.ctx_extras`); it cannot be changed. Empty outside of a turn."""
+    return _current.get().extras
+
+
+def current() -> Request:
+    """All of it at once, with the ids of the conversation and of the user's message."""
+    return _current.get()
+
+
+@contextmanager
+def bind(
+    session: Session | None = None,
+    sender: Identity | None = None,
+    extras: Mapping[str, Any] | None = None,
+    *,
+    conversation_id: str | None = None,
+    message_id: str | None = None,
+) -> Iterator[None]:
+    """Bind a request for the block and the tasks started in it. Turns do it themselves; tests of tools need it."""
+    copied = _NOTHING if not extras else MappingProxyType(dict(extras))
+    token = _current.set(Request(session, sender, copied, conversation_id, message_id))
+    try:
+        yield
+    finally:
+        _current.reset(token)
