@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from recollect.admin import Admin, follow_erasures, usage
+from recollect.admin import follow_erasures, usage
 from recollect.chat import Model
 from recollect.conversations import Conversations, checks
 from recollect.conversations.claims import TurnClaims
@@ -26,14 +26,15 @@ from recollect.memory.pattern_mining import PatternMining, check_mining
 from recollect.memory.templates import Templates
 from recollect.stores import EXTRACT, EventFeed, Store, open_store
 from recollect.sync import SyncRecollect
+from recollect.types.context import WorkingContext
 from recollect.types.conversations import Conversation
 from recollect.types.jobs import Job, UsageRecord, UsageTotal
 from recollect.types.scope import Scope
 from recollect.types.times import utc_now
+from recollect.user import User as User
 
 if TYPE_CHECKING:
     from recollect.memory.extraction.replay import ReplayProgress, ReplayReport
-    from recollect.memory.memory import Memory
     from recollect.memory.opened import OpenedMemory
 
 
@@ -167,7 +168,7 @@ class Recollect:
             checks.scope_name("app_id", app_id),
             checks.scope_name("user_id", user_id),
         )
-        return User(self, scope, Conversations(self._runtime, scope, self._turns, self._summaries))
+        return User(self, scope)
 
     async def warm_up(self) -> None:
         """Load what recall needs, so that the first one in this process is as quick as the next: for servers."""
@@ -257,6 +258,7 @@ class Recollect:
         if self._stale_after is not None:
             every = min(max(self._stale_after.total_seconds() / 4, 1.0), LOOK_SECONDS)
             found.append(Schedule("close stale", every, self._close_stale))
+        found.append(Schedule("close due", LOOK_SECONDS, self._close_due))
         found.append(Schedule("refresh summaries", SUMMARIES_SECONDS, self._refresh_summaries))
         if self._patterns is not None:
             found.append(Schedule("mine patterns", self._patterns.every.total_seconds(), self._mine_patterns))
@@ -268,6 +270,9 @@ class Recollect:
     async def _close_stale(self) -> None:
         assert self._stale_after is not None
         await self.close_stale(self._stale_after)
+
+    async def _close_due(self) -> None:
+        await self._runtime.store.conversations.close_stale(None, idle_since=None, now=self._now())
 
     async def _refresh_summaries(self) -> None:
         await self._summaries.refresh_due()
@@ -289,6 +294,12 @@ class Recollect:
         """Drop what is held of users who were erased."""
         if self._opened_memory is not None:
             self._opened_memory.views.forget_erased(subjects)
+
+    def _conversations(self, user: User) -> Conversations:
+        async def build(*given: Any, **more: Any) -> WorkingContext:
+            return await user.working_context.build(*given, **more)
+
+        return Conversations(self._runtime, user.scope, self._turns, self._summaries, build)
 
     def _working_context(self, user: User) -> WorkingContexts:
         clock = self._runtime.clock
@@ -339,30 +350,3 @@ def _checked(clock: Callable[[], datetime]) -> Callable[[], datetime]:
     if clock is not utc_now:
         checks.moment("clock", clock())
     return clock
-
-
-class User:
-    """One user's handle: `scope` says whose, `conversations` holds what was said, `memory` what is remembered,
-    `working_context` puts both into a prompt, and `admin` hands it all out, erases it, or says what it cost."""
-
-    __slots__ = ("_recollect", "conversations", "scope")
-
-    def __init__(self, recollect: Recollect, scope: Scope, conversations: Conversations) -> None:
-        self._recollect = recollect
-        self.scope = scope
-        self.conversations = conversations
-
-    @property
-    def memory(self) -> Memory:
-        """What is remembered of the user."""
-        return self._recollect._memory.of(self.scope)
-
-    @property
-    def working_context(self) -> WorkingContexts:
-        """What a model should know before it answers."""
-        return self._recollect._working_context(self)
-
-    @property
-    def admin(self) -> Admin:
-        """All that is kept of the user: to be exported, erased, or counted."""
-        return Admin(self._recollect._runtime, self.scope, self._recollect._forget)

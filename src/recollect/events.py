@@ -50,6 +50,15 @@ def listen(listener: Listener) -> Iterator[None]:
         _listeners.reset(token)
 
 
+def are_heard() -> bool:
+    """Whether anyone listens in this context: what nobody hears need not be put together.
+
+    >>> are_heard()
+    False
+    """
+    return bool(_listeners.get())
+
+
 def emit(type: str, data: Any) -> None:
     """Send an event to the listeners of this context. A listener that raises is logged; the run goes on.
 

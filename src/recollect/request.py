@@ -35,6 +35,10 @@ class Request:
     conversation_id: str | None = None
     message_id: str | None = None
 
+    def __post_init__(self) -> None:
+        if type(self.extras) is not MappingProxyType:
+            object.__setattr__(self, "extras", MappingProxyType(dict(self.extras)))
+
 
 _UNBOUND = Request()
 _current: ContextVar[Request] = ContextVar("recollect_request", default=_UNBOUND)
@@ -60,6 +64,21 @@ def current() -> Request:
     return _current.get()
 
 
+def set_bound(request: Request) -> None:
+    """Bind a request in this context for good: for a context that was copied for it."""
+    _current.set(request)
+
+
+@contextmanager
+def bound(request: Request) -> Iterator[None]:
+    """Bind a request that was made before."""
+    token = _current.set(request)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
 @contextmanager
 def bind(
     session: Session | None = None,
@@ -70,9 +89,5 @@ def bind(
     message_id: str | None = None,
 ) -> Iterator[None]:
     """Bind a request for the block and the tasks started in it. Turns do it themselves; tests of tools need it."""
-    copied = _NOTHING if not extras else MappingProxyType(dict(extras))
-    token = _current.set(Request(session, sender, copied, conversation_id, message_id))
-    try:
+    with bound(Request(session, sender, extras or {}, conversation_id, message_id)):
         yield
-    finally:
-        _current.reset(token)

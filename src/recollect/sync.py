@@ -16,6 +16,7 @@ from recollect.errors import ConfigurationError, StoreClosedError
 
 _HANDLES = (
     "recollect.app",
+    "recollect.user",
     "recollect.admin.admin",
     "recollect.conversations.log",
     "recollect.jobs.handle",

@@ -16,8 +16,6 @@ from recollect.chat.budget import (
 from recollect.chat.dispatch import dispatch_chat, dispatch_chat_stream
 from recollect.chat.history import repair_history
 from recollect.chat.loop import (
-    LoopResult,
-    LoopStep,
     run_loop,
     run_loop_messages,
     run_loop_stream,
@@ -39,6 +37,7 @@ from recollect.chat.registry import (
     resolve_registration,
     with_providers,
 )
+from recollect.chat.run import LoopResult, LoopStep
 from recollect.chat.usage import make_usage
 from recollect.errors import BudgetExceededError, MaxIterationsError, UnknownModelError
 from recollect.types import (

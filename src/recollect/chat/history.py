@@ -6,7 +6,7 @@ refuse such a history on every later request.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from recollect.types import Message, ToolCall, ToolResult, message_text, tool_result_message, user_message
@@ -16,12 +16,20 @@ INTERRUPTED = (
     "check before you repeat it."
 )
 
+UNDECIDED = (
+    "No result was recorded: the call waited for a person's approval, and the conversation went on without it. "
+    "It has most likely not run; ask before you repeat it."
+)
 
-def repair_history(messages: Sequence[Message]) -> list[Message]:
+
+def repair_history(
+    messages: Sequence[Message], unanswered: Callable[[ToolCall], str] = lambda _: INTERRUPTED
+) -> list[Message]:
     """The same conversation with its tool calls and results paired; unchanged when it is sound.
 
-    A call without a result gets an error result that says so. A result that comes late is moved to its call; a second
-    result for one call is dropped; a result whose call is gone becomes a note from the user, so that nothing is lost.
+    A call without a result gets an error result that says so, in the words of `unanswered`. A result that comes late is
+    moved to its call; a second result for one call is dropped; a result whose call is gone becomes a note from the
+    user, so that nothing is lost.
 
     >>> from recollect.types import assistant_message
     >>> broken = [user_message("Hi"), assistant_message("", [ToolCall("c1", "look")]), user_message("Well?")]
@@ -49,7 +57,7 @@ def repair_history(messages: Sequence[Message]) -> list[Message]:
         for call in calls:
             found = _result_index(call, messages, index, used)
             if found is None:
-                repaired.append(interrupted_result(call))
+                repaired.append(interrupted_result(call, unanswered(call)))
             else:
                 used.add(found)
                 repaired.append(messages[found])
@@ -85,9 +93,9 @@ def open_calls(messages: Sequence[Message]) -> tuple[ToolCall, ...]:
     return ()
 
 
-def interrupted_result(call: ToolCall) -> Message:
+def interrupted_result(call: ToolCall, says: str = INTERRUPTED) -> Message:
     """The result that stands in for one that was never recorded."""
-    return tool_result_message(ToolResult(call.id, INTERRUPTED, is_error=True, name=call.name))
+    return tool_result_message(ToolResult(call.id, says, is_error=True, name=call.name))
 
 
 def _result_index(call: ToolCall, messages: Sequence[Message], start: int, used: set[int]) -> int | None:

@@ -21,6 +21,8 @@ NAME_LENGTH = 200
 TITLE_LENGTH = 1_000
 KEY_LENGTH = 500
 METADATA_BYTES = 16_384
+QUERY_LENGTH = 4_000
+"""How much of a user's message is recalled by: a pasted document has no topic."""
 CONTENT_LENGTH = 20_000_000
 MOST = 2**62
 
@@ -82,6 +84,12 @@ def metadata(value: Mapping[str, Any] | None) -> dict[str, Any]:
         raise InvalidArgumentError(f"metadata takes {size} bytes as JSON; {METADATA_BYTES} is the limit.")
     plain: dict[str, Any] = json.loads(text)
     return plain
+
+
+def context_values(what: str, value: Mapping[str, Any] | None) -> None:
+    """What an application binds for its tools: any values, by name."""
+    if value is not None and not (isinstance(value, Mapping) and all(isinstance(key, str) for key in value)):
+        raise InvalidArgumentError(f"{what} is a mapping with texts as keys, not {value!r:.80}.")
 
 
 def moment(what: str, value: datetime | str) -> datetime:

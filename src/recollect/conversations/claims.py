@@ -12,7 +12,7 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -90,9 +90,17 @@ class TurnClaims:
 
     @asynccontextmanager
     async def claimed(
-        self, scope: Scope, id: str, draft: MessageDraft | None, *, tail_limit: int, wait: float
+        self,
+        scope: Scope,
+        id: str,
+        draft: MessageDraft | None,
+        before: Callable[[], Awaitable[int]],
+        wait: float,
     ) -> AsyncIterator[Claim]:
-        """Wait for the conversation, append the user's message, and hold the claim for the block."""
+        """Wait for the conversation, append the user's message, and hold the claim for the block.
+
+        `before` is awaited when it is our turn and nothing has been stored yet; it gives how much of the tail to read.
+        """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait
         key = (loop, scope, id)
@@ -108,6 +116,7 @@ class TurnClaims:
                 except TimeoutError:
                     raise TurnConflictError(id, line.turn_id, wait) from None
             try:
+                tail_limit = await before()
                 claim = await self._claim(line, scope, id, draft, tail_limit, deadline, wait)
                 try:
                     yield claim

@@ -35,6 +35,7 @@ def plain_draft(
     created_at: datetime | str | None = None,
     trace_id: str | None = None,
     idempotency_key: str | None = None,
+    metadata: Mapping[str, Any] | None = None,
 ) -> MessageDraft:
     """A message of a person, a tool or the system."""
     return MessageDraft(
@@ -45,6 +46,7 @@ def plain_draft(
         visibility=checks.visibility(visibility),
         trace_id=checks.optional_text("trace_id", trace_id, checks.KEY_LENGTH),
         idempotency_key=checks.optional_text("idempotency_key", idempotency_key, checks.KEY_LENGTH),
+        metadata=None if metadata is None else checks.metadata(metadata),
     )
 
 

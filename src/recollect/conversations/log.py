@@ -5,17 +5,18 @@ from __future__ import annotations
 import builtins
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, TypedDict, Unpack
+from typing import Any, Unpack
 
-from recollect.chat import ChatOptions, Model
+from recollect.chat import Model
 from recollect.conversations import checks
+from recollect.conversations.approvals import pending_calls
 from recollect.conversations.drafts import assistant_draft, imported_draft, in_turns, plain_draft
 from recollect.conversations.runtime import Runtime
 from recollect.conversations.summary import Summaries
-from recollect.conversations.turns import TAIL_LIMIT, WAIT_SECONDS, ToolHandler, TurnRequest, Turns, resolve_options
-from recollect.errors import InvalidArgumentError
+from recollect.conversations.turn_requests import BuildContext, TurnArguments, TurnRequest, turn_request
+from recollect.conversations.turns import Turns
 from recollect.stores import Appended, ConversationLog, TurnDraft
-from recollect.types import ChatUsage, Message, ReplyDelta
+from recollect.types import ChatUsage, Message, ReplyDelta, ToolCall
 from recollect.types.blocks import Content
 from recollect.types.conversations import (
     AppendedTurn,
@@ -32,22 +33,6 @@ from recollect.types.scope import Scope
 STATUSES = ("open", "closed")
 
 
-class TurnArguments(TypedDict, total=False):
-    """What `run_turn` and `stream_turn` take by keyword."""
-
-    content: Content | None
-    provider: str | None
-    tools: Sequence[Any] | None
-    tool_handler: ToolHandler | None
-    options: ChatOptions | Mapping[str, Any] | None
-    max_cycles: int | None
-    tail_limit: int | None
-    idempotency_key: str | None
-    approvals: Mapping[str, Any] | None
-    wait: float
-    trace_id: str | None
-
-
 class Conversations:
     """One user's conversations: an append-only log, never seen by anyone else.
 
@@ -55,11 +40,19 @@ class Conversations:
     unknown.
     """
 
-    def __init__(self, runtime: Runtime, scope: Scope, turns: Turns, summaries: Summaries) -> None:
-        self._runtime = runtime
+    def __init__(
+        self,
+        runtime: Runtime,
+        scope: Scope,
+        turns: Turns,
+        summaries: Summaries,
+        build_context: BuildContext,
+    ) -> None:
         self._scope = scope
-        self._turns = turns
+        self.runtime = self._runtime = runtime
+        self.turns = self._turns = turns
         self._summaries = summaries
+        self.build_context = build_context
 
     async def create(
         self,
@@ -67,10 +60,48 @@ class Conversations:
         title: str | None = None,
         session_id: str | None = None,
         metadata: Mapping[str, Any] | None = None,
+        *,
+        close_after: timedelta | float | None = None,
     ) -> Conversation:
-        """Open a conversation. The namespace is your name for this kind of conversation, such as "support-chat"."""
+        """Open a conversation. The namespace is your name for this kind of conversation, such as "support-chat".
+
+        With `close_after` (a timedelta, or seconds) it is closed by itself once nothing has happened in it for so long.
+        """
+        return await self._log.create(self._scope, self._new(namespace, title, session_id, metadata, close_after))
+
+    async def find(self, namespace: str, session_id: str | None = None) -> Conversation | None:
+        """The newest open conversation of a namespace and session, or None."""
+        name = checks.name("namespace", namespace)
+        return await self._log.in_session(
+            self._scope, name, checks.optional_text("session_id", session_id, checks.KEY_LENGTH)
+        )
+
+    async def find_or_create(
+        self,
+        namespace: str,
+        session_id: str | None = None,
+        *,
+        title: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        close_after: timedelta | float | None = None,
+    ) -> Conversation:
+        """The newest open conversation of a namespace and session, or a new one. Of many who ask at once, one opens it.
+
+        Title, metadata and `close_after` are for a new one.
+        """
+        new = self._new(namespace, title, session_id, metadata, close_after)
+        return await self._log.find_or_create(self._scope, new)
+
+    def _new(
+        self,
+        namespace: str,
+        title: str | None,
+        session_id: str | None,
+        metadata: Mapping[str, Any] | None,
+        close_after: timedelta | float | None,
+    ) -> Conversation:
         now = self._runtime.clock()
-        conversation = Conversation(
+        return Conversation(
             id=new_id("conv"),
             scope=self._scope,
             namespace=checks.name("namespace", namespace),
@@ -80,8 +111,8 @@ class Conversations:
             title=checks.optional_text("title", title, checks.TITLE_LENGTH),
             session_id=checks.optional_text("session_id", session_id, checks.KEY_LENGTH),
             metadata=checks.metadata(metadata),
+            close_after=None if close_after is None else checks.duration("close_after", close_after),
         )
-        return await self._log.create(self._scope, conversation)
 
     async def get(self, id: str) -> Conversation | None:
         """The conversation of that id, or None."""
@@ -273,17 +304,24 @@ class Conversations:
         - `wait` (60 seconds): turns of one conversation run one after the other, in all processes. One that comes while
           another runs waits that long, then raises `TurnConflictError`.
         - `approvals`: calls that need approval end the turn with the status "approval"; it goes on with
-          `run_turn(id, approvals={call_id: True})`.
+          `run_turn(id, approvals={call_id: True})`, in any process. A call is never run twice.
+        - `memory_space_id`: what that space remembers of the matter, and the rolling summary, go behind the system
+          prompt. `recall` holds other arguments of `working_context.build`. Recall comes before the message is stored.
+        - `session`, `sender`, `extras` are what tools find in `recollect.request`; `metadata` goes with the message.
 
         A turn that fails or is cut off leaves what it had stored, and the next one goes on from there.
         """
-        return await self._turns.run(self._request(id, model, user_text, **more))
+        return await self._turns.run(self._request(id, model, user_text, more))
 
     def stream_turn(
         self, id: str, model: str | Model | None = None, user_text: str | None = None, **more: Unpack[TurnArguments]
     ) -> AsyncGenerator[ReplyDelta | TurnOutcome, None]:
         """`run_turn` as an iterator over deltas, whose last item is the `TurnOutcome`. Closing it cancels the turn."""
-        return self._turns.stream(self._request(id, model, user_text, **more))
+        return self._turns.stream(self._request(id, model, user_text, more))
+
+    async def pending(self, id: str) -> tuple[ToolCall, ...]:
+        """The tool calls that wait for a person's decision, which `run_turn(id, approvals={call_id: True})` takes."""
+        return await pending_calls(self._log, self._scope, checks.known_id("conversation", id))
 
     async def refresh_rolling_summary(self, id: str, model: str | Model | None = None) -> RollingSummary:
         """Bring the rolling summary forward to the newest message, with the model if there is one.
@@ -307,58 +345,8 @@ class Conversations:
         appended = await self._append(id, [TurnDraft(new_id("turn"), [draft], joins=True)], now)
         return appended.messages[0]
 
-    def _request(
-        self,
-        id: str,
-        model: str | Model | None,
-        user_text: str | None,
-        *,
-        content: Content | None = None,
-        provider: str | None = None,
-        tools: Sequence[Any] | None = None,
-        tool_handler: ToolHandler | None = None,
-        options: ChatOptions | Mapping[str, Any] | None = None,
-        max_cycles: int | None = None,
-        tail_limit: int | None = None,
-        idempotency_key: str | None = None,
-        approvals: Mapping[str, Any] | None = None,
-        wait: float = WAIT_SECONDS,
-        trace_id: str | None = None,
-    ) -> TurnRequest:
-        if user_text is not None and content is not None:
-            raise InvalidArgumentError("pass user_text or content, not both.")
-        said = user_text if content is None else content
-        if said is None and approvals is None:
-            raise InvalidArgumentError("there is nothing to answer: pass user_text, content or approvals.")
-        if said is not None and approvals is not None:
-            raise InvalidArgumentError("approvals go on with a turn: pass them without user_text and content.")
-        if approvals is not None and not isinstance(approvals, Mapping):
-            raise InvalidArgumentError(f"approvals is a mapping of call ids to decisions, not {approvals!r:.80}.")
-        checks.optional_text("trace_id", trace_id, checks.KEY_LENGTH)
-        draft = None
-        if said is not None:
-            now = self._runtime.clock()
-            draft = plain_draft(
-                "user", said, now, visibility="user", trace_id=trace_id, idempotency_key=idempotency_key
-            )
-        return TurnRequest(
-            scope=self._scope,
-            conversation_id=checks.known_id("conversation", id),
-            options=resolve_options(
-                options,
-                model=model,
-                provider=provider,
-                tools=tools,
-                tool_handler=tool_handler,
-                max_cycles=None if max_cycles is None else checks.count("max_cycles", max_cycles, 1),
-                default_model=self._runtime.model,
-            ),
-            draft=draft,
-            approvals=approvals,
-            tail_limit=TAIL_LIMIT if tail_limit is None else checks.count("tail_limit", tail_limit, 1),
-            wait=checks.seconds("wait", wait),
-            trace_id=trace_id,
-        )
+    def _request(self, id: str, model: str | Model | None, user_text: str | None, more: TurnArguments) -> TurnRequest:
+        return turn_request(self._runtime, self._scope, self.build_context, id, model, user_text, **more)
 
     async def _read(
         self, id: str, limit: int | None, before: int | None, after: int | None, internal: bool, hidden: bool

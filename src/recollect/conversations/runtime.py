@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from recollect.chat import Model
 from recollect.jobs import Jobs
 from recollect.stores import Store
+from recollect.types.scope import Scope
 from recollect.types.times import utc_now
 
 
@@ -23,3 +24,5 @@ class Runtime:
     summary_every: int | None = 20
     worker: bool = True
     window_length: int = 24_000
+    bound_spaces: dict[tuple[Scope, str, str], str] = field(default_factory=dict)
+    """Spaces that conversations of a user and namespace are known to be bound to, by the name of the space."""

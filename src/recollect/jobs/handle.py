@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import builtins
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -18,6 +18,7 @@ from recollect.types.scope import Scope
 from recollect.types.times import utc_now
 
 FIRST_LOOK, LONGEST_LOOK = 0.01, 0.25
+_UNENDED = (JobStatus.QUEUED, JobStatus.RUNNING)
 NAMED = 5
 """How many of what is left a timeout names."""
 
@@ -100,6 +101,22 @@ class Jobs:
     async def cancel(self, id: str) -> Job:
         """End a job that has not ended yet. One that runs is stopped at its next heartbeat, and changes nothing."""
         return await self._store.jobs.cancel(None, id, now=self._clock())
+
+    async def wait(self, ids: Sequence[str], timeout: float | None = None) -> bool:  # noqa: ASYNC109
+        """Wait until these jobs have ended, done or not; gives False if they have not after so many seconds."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        look = FIRST_LOOK
+        left = list(ids)
+        while left:
+            self.wake()
+            found = [await self._store.jobs.get(None, id) for id in left]
+            left = [job.id for job in found if job is not None and job.status in _UNENDED]
+            if left and deadline is not None and time.monotonic() >= deadline:
+                return False
+            if left:
+                await asyncio.sleep(look)
+                look = min(look * 1.5, LONGEST_LOOK)
+        return True
 
     async def drain(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - what is left is named
         """Wait until nothing is left to do, here or anywhere: for tests and scripts.

@@ -8,6 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 
+from recollect import telemetry
 from recollect.errors import (
     ConfigurationError,
     ExtractionError,
@@ -85,10 +86,14 @@ class Runner:
         Cancelled, it puts the job back in the queue.
         """
         log.info("job %s begins, attempt %d", job.id, job.attempts)
+        with telemetry.job_span(job) as span:
+            return await self._observed(job, span)
+
+    async def _observed(self, job: Job, span: telemetry.JobSpan) -> float | None:
         work = asyncio.create_task(self._handle(job), name=f"job {job.id}")
         holding = asyncio.create_task(self._hold(job, work), name=f"lease of {job.id}")
         try:
-            return await self._outcome(job, work, holding)
+            return await self._outcome(job, work, holding, span)
         finally:
             holding.cancel()
             await asyncio.gather(holding, return_exceptions=True)
@@ -106,43 +111,52 @@ class Runner:
             seconds = self._options.timeout
             raise TimeoutError(f"It took longer than {seconds:g} seconds; see WorkerOptions(timeout=...).") from error
 
-    async def _outcome(self, job: Job, work: asyncio.Task[JobEnd | None], holding: asyncio.Task[None]) -> float | None:
+    async def _outcome(
+        self, job: Job, work: asyncio.Task[JobEnd | None], holding: asyncio.Task[None], span: telemetry.JobSpan
+    ) -> float | None:
         try:
             end = await work
         except asyncio.CancelledError as error:
             current = asyncio.current_task()
             if current is not None and current.cancelling():
+                span.came_to("put_back")
                 await self._put_back(job)
                 raise
             if holding.done():
+                span.came_to("lost")
                 log.warning("job %s was lost while it ran: its lease was over", job.id)
                 return None
-            return await self._failed(job, error)
+            return await self._failed(job, error, span)
         except Postponed as error:
+            span.came_to("postponed")
             return await self._postponed(job, error.seconds)
         except JobLostError:
+            span.came_to("lost")
             log.debug("job %s is run by somebody else now", job.id)
             return None
         except Exception as error:  # noqa: BLE001 - whatever a handler raises is told in the job's row
-            return await self._failed(job, error)
-        return await self._done(job, end)
+            return await self._failed(job, error, span)
+        return await self._done(job, end, span)
 
-    async def _done(self, job: Job, end: JobEnd | None) -> float | None:
+    async def _done(self, job: Job, end: JobEnd | None, span: telemetry.JobSpan) -> float | None:
         if end is not None:
             found = await self._recorded(job, lambda: self._store.jobs.finish(end, now=self._clock()))
         else:
             found = await self._recorded(job, lambda: self._store.jobs.get(None, job.id))
         if found is not None and found.status is JobStatus.RUNNING and found.runs == job.runs:
-            return await self._failed(job, RuntimeError("the handler gave nothing and did not end its job"))
+            error = RuntimeError("the handler gave nothing and did not end its job")
+            return await self._failed(job, error, span)
+        span.came_to(str(found.status) if found is not None and found.status.is_over else "lost")
         if found is not None and found.status is JobStatus.DONE:
             counts = {name: value for name, value in found.result.items() if isinstance(value, int)}
             log.info("job %s is done: %s", job.id, counts)
         return None
 
-    async def _failed(self, job: Job, error: BaseException) -> float | None:
+    async def _failed(self, job: Job, error: BaseException, span: telemetry.JobSpan) -> float | None:
         options = self._options
         is_final = isinstance(error, PERMANENT) or job.attempts >= options.attempts
         retry_at = None if is_final else time.time() + options.backoff(job.attempts)
+        span.came_to("failed" if is_final else "retry", error)
         text = storable(f"{type(error).__name__}: {error}")[:ERROR_LENGTH]
         raw = storable(error.raw) if isinstance(error, ExtractionError) else None
         end = JobEnd(job.id, job.runs)

@@ -29,8 +29,6 @@ TokenCounter = Callable[[str], int | Awaitable[int]]
 
 PAGE = 50
 LARGEST_PAGE = 1_000
-QUERY_LENGTH = 4_000
-"""How much of a user's message is recalled by: a pasted document has no topic."""
 SPARE_HITS = 8
 MOST_SPARE_HITS = 200
 PRESENT = timedelta(minutes=1)
@@ -79,7 +77,7 @@ class WorkingContexts:
 
     async def build(
         self,
-        conversation_id: str,
+        conversation_id: str | None,
         memory_space_id: str | None = None,
         recall_query: str | None = None,
         recent_turns: int | None = 10,
@@ -91,8 +89,9 @@ class WorkingContexts:
         *,
         count_tokens: TokenCounter | None = None,
         now: datetime | str | None = None,
+        min_score: float | None = None,
     ) -> WorkingContext:
-        """Put together what a model should know before it answers in this conversation.
+        """Put together what a model should know before it answers in this conversation, or with None, in a new one.
 
         - Without `memory_space_id` nothing is remembered. `recall_query` is what to recall by; without one it is the
           last thing the user said.
@@ -100,6 +99,7 @@ class WorkingContexts:
         - `template_id` is "default" (plain text), "xml", "messages" (the turns follow as messages), or your own.
         - `count_tokens` counts a text's tokens, by default about four characters each.
         - None stands for an argument's default.
+        - `min_score` (0 to 1) leaves out what was recalled with a lower score.
         - `now` builds it as of another moment: of the past with what held then, otherwise with what is not over.
         """
         template = self._templates.get("default" if template_id is None else template_id)
@@ -108,6 +108,7 @@ class WorkingContexts:
         token_budget = checks.count("token_budget", 8_000 if token_budget is None else token_budget)
         always_on = _names(always_on_category_names or ())
         query = checks.optional_text("recall_query", recall_query, checks.CONTENT_LENGTH)
+        least = _share("min_score", min_score)
         present = self._clock()
         moment = present if now is None else checks.moment("now", now)
         moment = present if abs(moment - present) <= PRESENT else moment
@@ -116,14 +117,15 @@ class WorkingContexts:
         if counter is not None and not callable(counter):
             raise InvalidArgumentError(f"count_tokens is a function from a text to a number, not {counter!r:.80}.")
 
-        id = checks.known_id("conversation", conversation_id)
-        conversation = await self._conversations.get(id)
-        if conversation is None:
-            raise NotFoundError("conversation", conversation_id)
+        conversation = None
+        if conversation_id is not None:
+            conversation = await self._conversations.get(checks.known_id("conversation", conversation_id))
+            if conversation is None:
+                raise NotFoundError("conversation", conversation_id)
         recalls = memory_space_id is not None and recall_limit > 0
         turns: list[Turn] = []
-        if recent_turns or (recalls and query is None):
-            messages = await self._tail(id, recent_turns)
+        if conversation is not None and (recent_turns or (recalls and query is None)):
+            messages = await self._tail(conversation.id, recent_turns)
             turns = turns_of(messages, recent_turns)
             query = _last_said(messages) if query is None else query
         query = query if recalls and query and query.strip() else None
@@ -144,14 +146,14 @@ class WorkingContexts:
                 recalled = await self._memory.recall_by_topic(
                     space_id, query, limit=limit, valid_at=valid_at, now=moment
                 )
-                hits = recalled.hits
+                hits = [hit for hit in recalled.hits if hit.score >= least]
             elif not always_on and await self._memory.get_space(space_id) is None:
                 raise NotFoundError("space", space_id)
 
         material = Material(
             template=template,
             now=moment,
-            summary=None if include_rolling_summary is False else conversation.rolling_summary,
+            summary=conversation.rolling_summary if conversation and include_rolling_summary is not False else None,
             always_on=tuple(kept),
             candidates=tuple(hits),
             recall_limit=recall_limit,
@@ -209,6 +211,7 @@ class _Fitting:
             turns_dropped=len(material.turns) - draft.turns,
             hits_dropped=wanted - len(draft.hits),
             recall_query=query,
+            remembers=bool(material.summary or material.always_on or draft.hits),
         )
 
     async def _largest(self, most: int, sizes: Callable[[int], tuple[int, int]]) -> _Measured | None:
@@ -264,6 +267,14 @@ def _names(given: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(checks.name("a category's name", name) for name in given))
 
 
+def _share(what: str, value: float | None) -> float:
+    if value is None:
+        return 0.0
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise InvalidArgumentError(f"{what} is a number from 0 to 1, not {value!r:.80}.")
+    return float(value)
+
+
 def _always_on_order(atom: Atom, names: Sequence[str]) -> tuple[int, int, float, str]:
     """By category as they were named, then the important and the newer first; the same every time."""
     place = names.index(atom.category.name) if atom.category.name in names else len(names)
@@ -273,7 +284,7 @@ def _always_on_order(atom: Atom, names: Sequence[str]) -> tuple[int, int, float,
 def _last_said(messages: Sequence[StoredMessage]) -> str | None:
     for message in reversed(messages):
         if message.role == "user" and message.visibility == "user" and message.text.strip():
-            return message.text[:QUERY_LENGTH]
+            return message.text[: checks.QUERY_LENGTH]
     return None
 
 

@@ -62,7 +62,7 @@ def seen_by(binding: Binding, user_id: str) -> Binding | None:
 def _create(scope: Scope, binding: Binding, since: int, once: bool) -> Operation[Binding]:
     if once:
         yield "platform_mark_lock", {"name": f"bindings:{binding.tenant_id}:{binding.app_id}"}
-        for known in (yield from _alike(scope, binding)):
+        for known in (yield from _list(scope)):
             if _means(known) == _means(binding):
                 return known
     values = job_rows.binding_values(binding, since)
@@ -87,17 +87,9 @@ def _get(scope: Scope | None, id: str) -> Operation[Binding | None]:
 
 
 def _list(scope: Scope) -> Operation[list[Binding]]:
-    found = yield "platform_bindings_of_app", {}
+    found = yield "platform_bindings_seen", {}
     seen = [seen_by(job_rows.binding(row).binding, scope.user_id) for row in found]
     return [binding for binding in seen if binding is not None]
-
-
-def _alike(scope: Scope, binding: Binding) -> Operation[list[Binding]]:
-    """Among which the same binding is, if there is one: an app may have one for each of its users."""
-    if {about.user_id for about in binding.conversation_scope} != {scope.user_id}:
-        return (yield from _list(scope))
-    found = yield "platform_bindings_about", {}
-    return [job_rows.binding(row).binding for row in found]
 
 
 def _all(values: dict[str, str | None]) -> Operation[list[Binding]]:

@@ -34,10 +34,14 @@ class SqlConversations:
         await self._engine.write(scope, partial(_create, _conversation_values(conversation)))
         return conversation
 
+    async def in_session(self, scope: Scope, namespace: str, session_id: str | None) -> Conversation | None:
+        session = {"namespace": namespace, "session_id": session_id}
+        return await self._engine.read(scope, partial(_in_session, session))
+
     async def find_or_create(self, scope: Scope, conversation: Conversation) -> Conversation:
-        session = {"namespace": conversation.namespace, "session_id": conversation.session_id}
-        found = await self._engine.read(scope, partial(_in_session, session))
+        found = await self.in_session(scope, conversation.namespace, conversation.session_id)
         if found is None:
+            session = {"namespace": conversation.namespace, "session_id": conversation.session_id}
             values = _conversation_values(conversation)
             found = await self._engine.write(scope, partial(_find_or_create, scope, session, values))
         return conversation if found is None else found
@@ -60,7 +64,9 @@ class SqlConversations:
     async def close(self, scope: Scope, id: str, *, now: datetime) -> Conversation:
         return await self._engine.write(scope, partial(_close, id, to_micros(now)))
 
-    async def close_stale(self, scope: Scope | None, *, idle_since: datetime | None, now: datetime) -> list[Conversation]:
+    async def close_stale(
+        self, scope: Scope | None, *, idle_since: datetime | None, now: datetime
+    ) -> list[Conversation]:
         closed: list[Conversation] = []
         after = ""
         while True:
@@ -202,7 +208,10 @@ def _in_session(session: dict[str, str | None]) -> Operation[Conversation | None
 def _find_or_create(
     scope: Scope, session: dict[str, str | None], values: dict[str, Any]
 ) -> Operation[Conversation | None]:
-    yield "platform_mark_lock", {"name": rows.to_json(["session", scope.tenant_id, scope.app_id, scope.user_id, *session.values()])}
+    yield (
+        "platform_mark_lock",
+        {"name": rows.to_json(["session", scope.tenant_id, scope.app_id, scope.user_id, *session.values()])},
+    )
     found = yield from _in_session(session)
     if found is None:
         yield from _create(values)
@@ -253,20 +262,18 @@ def _close_idle(id: str, now: int, idle_since: int | None, claims_before: int) -
 def _stale(
     scope: Scope | None, after: str, idle_since: int | None, claims_before: int, now: int
 ) -> Operation[list[tuple[Scope, str]]]:
-    if idle_since is None:
-        due = {"now": now, "after": after, "claims_before": claims_before, "limit": STALE_BATCH}
-        found = yield "platform_due_conversations", due
-        return [(Scope(row[0], row[1], row[2]), row[3]) for row in found]
     values = {
         "tenant": None if scope is None else scope.tenant_id,
         "app": None if scope is None else scope.app_id,
         "user": None if scope is None else scope.user_id,
-        "idle_since": idle_since,
         "after": after,
         "claims_before": claims_before,
         "limit": STALE_BATCH,
     }
-    found = yield "platform_stale_conversations", values
+    if idle_since is None:
+        found = yield "platform_due_conversations", {**values, "now": now}
+    else:
+        found = yield "platform_stale_conversations", {**values, "idle_since": idle_since}
     return [(Scope(row[0], row[1], row[2]), row[3]) for row in found]
 
 

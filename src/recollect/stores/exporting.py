@@ -92,7 +92,7 @@ def atoms(include_vectors: bool, space_id: str, after: int, limit: int) -> Opera
 
 def bindings(scope: Scope) -> Operation[list[Record]]:
     """The bindings that a user made or that name it."""
-    found = yield "platform_bindings_of_app", {}
+    found = yield "platform_bindings_seen", {}
     made = [job_rows.binding(row).binding for row in found]
     return [plain(_as_known_to(scope.user_id, binding)) for binding in made if _is_of(scope.user_id, binding)]
 

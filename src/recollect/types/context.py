@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from recollect.types.memory import Atom, RecallHit
-from recollect.types.messages import Message
+from recollect.types.messages import Message, message_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,8 @@ class WorkingContext:
       template is of that kind. `over_budget` says that the summary and the always-on memories alone are larger than the
       budget; there are then no turns and no hits.
     - `turns_used` and `turns_dropped` count the recent turns, `hits_dropped` the hits that had to go.
-    - `recall_query` is what was recalled by, None if nothing was.
+    - `recall_query` is what was recalled by, None if nothing was. `remembers` says that there is a summary or a memory
+      in it.
 
     >>> str(WorkingContext("Today is Monday.", messages=(), atoms_used=(), tokens_estimated=4))
     'Today is Monday.'
@@ -35,6 +36,12 @@ class WorkingContext:
     turns_dropped: int = 0
     hits_dropped: int = 0
     recall_query: str | None = None
+    remembers: bool = False
+
+    @property
+    def system(self) -> str:
+        """The block without the turns: for a system prompt, where these follow as messages."""
+        return message_text(self.messages[0]) if self.messages and self.messages[0].role == "system" else ""
 
     def __str__(self) -> str:
         return self.context_block

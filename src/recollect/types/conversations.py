@@ -8,9 +8,12 @@ from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from recollect.types.blocks import Content, ContentBlock, ToolUseBlock, blocks_text, chat_messages
+from recollect.types.context import WorkingContext
+from recollect.types.memory import Atom
 from recollect.types.messages import Message, ToolCall
 from recollect.types.replies import ChatUsage
 from recollect.types.scope import Scope, Scoped
+from recollect.types.turns import TurnProblem
 
 Visibility = Literal["user", "internal", "hidden"]
 VISIBILITIES: tuple[Visibility, ...] = ("user", "internal", "hidden")
@@ -153,7 +156,8 @@ class TurnOutcome:
 
     `status` is "completed", "max_cycles" (the cap was reached, and the model asked to answer without more tools),
     "approval" (calls in `pending` wait for a decision) or "truncated" (the provider's output limit cut the answer).
-    `appended_messages` are the user's message and what this run added to the log, in order.
+    `appended_messages` are the user's message and what this run added to the log, in order. `context` is what was
+    remembered, if that was asked for, and `problems` is what failed without ending the turn.
     """
 
     status: str
@@ -167,6 +171,13 @@ class TurnOutcome:
     stop_reason: str = "end_turn"
     pending: tuple[ToolCall, ...] = ()
     output: Any = None
+    context: WorkingContext | None = field(default=None, repr=False)
+    problems: tuple[TurnProblem, ...] = ()
+
+    @property
+    def atoms_used(self) -> tuple[Atom, ...]:
+        """The memories that the model was given."""
+        return () if self.context is None else self.context.atoms_used
 
     def __str__(self) -> str:
         return self.text

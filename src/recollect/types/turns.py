@@ -33,3 +33,18 @@ class Identity:
     user_id: str
     name: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class TurnProblem:
+    """Something that failed without ending the turn: `step` is "recall", "store_user" or "store_reply".
+
+    >>> str(TurnProblem("recall", TimeoutError("too slow")))
+    'recall: TimeoutError: too slow'
+    """
+
+    step: str
+    error: Exception
+
+    def __str__(self) -> str:
+        return f"{self.step}: {type(self.error).__name__}: {self.error}"

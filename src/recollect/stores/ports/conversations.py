@@ -71,13 +71,14 @@ class ConversationLog(Protocol):
     """Conversations and their messages: append-only, in scope, every change with its event in the same transaction.
 
     - `create` stores a conversation (open, empty); its id must be new.
-    - `find_or_create` gives the newest open conversation of the same namespace and session id, or creates this one;
-      of those who ask at once, one creates. `due` gives the ids of a user's open conversations whose `close_after` is
-      past.
+    - `in_session` gives the newest open conversation of a namespace and session id, or None; `find_or_create` the one
+      of the same namespace and session, or creates this one. Of those who ask at once, one creates. `due` gives the ids
+      of a user's open conversations whose `close_after` is past.
     - `get` gives None for an unknown id. `listed` gives the newest first, those before the id `before`.
     - `close` closes an open conversation with one `conversation.closed` event; closing again changes nothing and gives
       the conversation as it is. `close_stale` closes those without a change since `idle_since` and without a running
-      turn, for one scope or, with None, for all; without `idle_since`, everyone's that are due. It gives those it closed.
+      turn, for one scope or, with None, for all; without `idle_since`, those that are due. It gives those it
+      closed.
     - `append` stores all drafts or none, in order, at the next `seq`s, dense from 1, whoever else is writing, and one
       `message.appended` event each. A draft whose idempotency key the conversation already holds is not stored again:
       the stored message takes its place, and the other drafts join its turn. With `release`, the running turn of that
@@ -94,6 +95,8 @@ class ConversationLog(Protocol):
 
     async def create(self, scope: Scope, conversation: Conversation) -> Conversation: ...
 
+    async def in_session(self, scope: Scope, namespace: str, session_id: str | None) -> Conversation | None: ...
+
     async def find_or_create(self, scope: Scope, conversation: Conversation) -> Conversation: ...
 
     async def due(self, scope: Scope, *, now: datetime) -> list[str]: ...
@@ -106,7 +109,9 @@ class ConversationLog(Protocol):
 
     async def close(self, scope: Scope, id: str, *, now: datetime) -> Conversation: ...
 
-    async def close_stale(self, scope: Scope | None, *, idle_since: datetime | None, now: datetime) -> list[Conversation]: ...
+    async def close_stale(
+        self, scope: Scope | None, *, idle_since: datetime | None, now: datetime
+    ) -> list[Conversation]: ...
 
     async def append(
         self,

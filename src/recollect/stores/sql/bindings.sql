@@ -13,10 +13,19 @@ SELECT {binding_columns}
 FROM bindings
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND id = :id;
 
--- name: platform_bindings_of_app
+-- name: platform_bindings_seen
+-- Those a user made, or that may be about a user: an app can have one for each of its users.
 SELECT {binding_columns}
 FROM bindings
-WHERE tenant_id = :tenant_id AND app_id = :app_id
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND created_by = :user_id
+UNION
+SELECT {binding_columns}
+FROM bindings
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND about_user = :user_id
+UNION
+SELECT {binding_columns}
+FROM bindings
+WHERE tenant_id = :tenant_id AND app_id = :app_id AND about_user IS NULL
 ORDER BY id;
 
 -- name: platform_bindings_about

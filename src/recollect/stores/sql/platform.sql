@@ -29,6 +29,9 @@ SELECT tenant_id, app_id, user_id, id
 FROM conversations
 WHERE status = 'open' AND close_after IS NOT NULL AND updated_at + close_after < :now AND id > :after
     AND (running_until IS NULL OR running_until < :claims_before)
+    AND (CAST(:tenant AS TEXT) IS NULL OR tenant_id = :tenant)
+    AND (CAST(:app AS TEXT) IS NULL OR app_id = :app)
+    AND (CAST(:user AS TEXT) IS NULL OR user_id = :user)
 ORDER BY id
 LIMIT CAST(:limit AS BIGINT);
 

@@ -43,6 +43,7 @@ class ConversationContract:
             wanted = Conversation(**{**made, "updated_at": utc_now(), **fields})
             return (await store.conversations.find_or_create(fields.get("scope", MAYA), wanted)).id
 
+        assert await store.conversations.in_session(MAYA, "chat", None) is None
         first = await found()
         assert await found() == first
         other = await found(session_id="tab-2")
@@ -55,6 +56,8 @@ class ConversationContract:
         assert again not in (first, other)
         newest = await make_conversation(store)
         assert await found() == newest.id
+        assert await store.conversations.in_session(MAYA, "chat", None) == newest
+        assert await store.conversations.in_session(OTHERS[1], "chat", None) is None
 
     async def test_of_those_who_ask_for_a_session_at_once_one_opens_it(self, store: Store) -> None:
         now = utc_now()
@@ -76,9 +79,9 @@ class ConversationContract:
         later = old + timedelta(hours=2)
         assert await store.conversations.due(MAYA, now=later) == [of_maya.id]
         assert await store.conversations.due(OTHERS[0], now=later) == []
-        assert [talk.id for talk in await store.conversations.close_stale(None, idle_since=None, now=later)] == [
-            of_maya.id
-        ]
+        assert await store.conversations.close_stale(OTHERS[0], idle_since=None, now=later) == []
+        closed = await store.conversations.close_stale(MAYA, idle_since=None, now=later)
+        assert [talk.id for talk in closed] == [of_maya.id]
         assert await store.conversations.due(MAYA, now=later) == []
         evening = old + timedelta(hours=12)
         closed = await store.conversations.close_stale(None, idle_since=None, now=evening)

@@ -1,0 +1,149 @@
+"""Keeping what a run of the loop adds, message by message, as soon as each is complete."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+
+from recollect.chat import LoopResult
+from recollect.conversations.approvals import approval_note
+from recollect.conversations.claims import Claim
+from recollect.conversations.runtime import Runtime
+from recollect.conversations.turn_requests import Prepared, TurnRequest
+from recollect.errors import StoreError
+from recollect.stores import Appended, TurnDraft
+from recollect.types import ChatReply, Message, ToolCall
+from recollect.types.blocks import message_blocks
+from recollect.types.conversations import MessageDraft, StoredMessage, ToolInvocation, TurnOutcome
+from recollect.types.ids import new_id
+from recollect.types.turns import TurnProblem
+
+log = logging.getLogger("recollect.conversations")
+
+_STATUS = {"approval": "approval", "max_iterations": "max_cycles", "max_tokens": "truncated"}
+
+
+class Keeper:
+    """Puts a run's messages into the log, each in a transaction of its own; the last one also ends the claim.
+
+    A lenient turn outlives a store that fails: what could not be stored is tried once more with the last message, all
+    of it together and in order, and is reported if that fails too.
+    """
+
+    def __init__(self, runtime: Runtime, request: TurnRequest, claim: Claim | None, prepared: Prepared) -> None:
+        self._runtime = runtime
+        self._request = request
+        self._claim = claim
+        self._prepared = prepared
+        self._kept: list[StoredMessage] = []
+        self._unsaved: list[MessageDraft] = []
+        self._in_doubt = False
+        self.turn_id = new_id("turn") if claim is None else claim.turn_id
+        self._starts = claim is None or (request.draft is not None and not request.keeps_user)
+        if self._starts:
+            self.turn_id = new_id("turn")
+        self.progress: Appended | None = None
+        if claim is not None and claim.started.user_message is not None:
+            self._kept.append(claim.started.user_message)
+        elif claim is None and request.draft is not None and request.keeps_user:
+            self._unsaved.append(request.draft)
+
+    async def keep(self, message: Message, reply: ChatReply | None, last: bool) -> None:
+        """`on_message` of the loop."""
+        if self._request.keeps_reply:
+            await self._store(self._draft(message, reply), last)
+
+    async def note_approved(self, calls: Sequence[ToolCall]) -> None:
+        """`on_approved` of the loop: without the note on record the calls do not run."""
+        if self._request.keeps_reply and self._claim is not None:
+            await self._append([approval_note(calls, self._runtime.clock())], last=False)
+
+    async def _store(self, draft: MessageDraft, last: bool) -> None:
+        if not self._request.lenient:
+            await self._append([draft], last)
+            return
+        self._unsaved.append(draft)
+        if self._request.conversation_id is None or (len(self._unsaved) > 1 and not last):
+            return  # the store failed a moment ago: it is not waited for again before the end
+        try:
+            await self._append(await self._missing(), last)
+        except StoreError as error:
+            self._in_doubt = self._in_doubt or error.in_doubt
+            self._request.problems.append(TurnProblem("store_reply", error))
+            log.warning("a turn of %s goes on unkept", self._request.conversation_id, exc_info=error)
+        else:
+            self._unsaved.clear()
+
+    async def _missing(self) -> list[MessageDraft]:
+        """What is not stored yet: a store that broke while committing may have kept it after all."""
+        if not self._in_doubt:
+            return self._unsaved
+        log_, scope = self._runtime.store.conversations, self._request.scope
+        return [draft for draft in self._unsaved if await log_.message(scope, draft.id) is None]
+
+    async def _append(self, drafts: Sequence[MessageDraft], last: bool) -> None:
+        claim, id = self._claim, self._request.conversation_id
+        assert id is not None
+        if drafts:
+            self.progress = await self._runtime.store.conversations.append(
+                self._request.scope,
+                id,
+                [TurnDraft(self.turn_id, drafts, starts=self._starts)],
+                now=self._runtime.clock(),
+                release=claim.owner if last and claim is not None else None,
+            )
+            self._starts = False
+            self._kept.extend(self.progress.messages)
+            if claim is not None:
+                claim.released = claim.released or last
+
+    def _draft(self, message: Message, reply: ChatReply | None) -> MessageDraft:
+        usage = None if reply is None else reply.usage
+        return MessageDraft(
+            id=new_id("msg"),
+            role=message.role,
+            content=message_blocks(message),
+            created_at=self._runtime.clock(),
+            # The loop's own remark on an answer that does not fit is for the model only.
+            visibility="internal" if message.role == "user" else "user",
+            stop_reason=None if reply is None else reply.stop_reason,
+            model=None if reply is None else (usage and usage.model) or self._request.options.model_name or None,
+            provider=None if usage is None else usage.provider,
+            usage=usage,
+            trace_id=self._request.trace_id,
+            meta=message.meta,
+            metadata=self._request.reply_metadata if message.role == "assistant" else None,
+        )
+
+    def outcome(self, result: LoopResult, began: float) -> TurnOutcome:
+        """The turn as it stands in the log."""
+        shown = tuple([message for message in self._kept if message.visibility != "hidden"])
+        return TurnOutcome(
+            status=_STATUS.get(result.stop_reason, "completed"),
+            text=result.text,
+            turn_id=self.turn_id,
+            conversation_id=self._request.conversation_id or "",
+            appended_messages=shown,
+            aggregate_usage=result.usage,
+            tool_invocations=_invocations(result),
+            total_latency_ms=round((time.monotonic() - began) * 1000),
+            stop_reason=result.stop_reason,
+            pending=result.pending,
+            output=result.output,
+            context=self._prepared.context,
+            problems=tuple(self._request.problems),
+        )
+
+
+def _invocations(result: LoopResult) -> tuple[ToolInvocation, ...]:
+    found = []
+    for step in result.steps:
+        results = {given.id: given for given in step.tool_results}
+        for call in step.reply.tool_calls:
+            given = results.get(call.id)
+            if given is None:
+                found.append(ToolInvocation(call.id, call.name, call.input))
+            else:
+                found.append(ToolInvocation(call.id, call.name, call.input, given.content, given.is_error))
+    return tuple(found)

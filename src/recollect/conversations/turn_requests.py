@@ -1,0 +1,199 @@
+"""A turn to run: what it takes, and how a caller's arguments become one."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypedDict
+
+from recollect.chat import ChatOptions, Model
+from recollect.conversations import checks
+from recollect.conversations.drafts import plain_draft
+from recollect.conversations.runtime import Runtime
+from recollect.conversations.turn_options import ToolHandler, resolve_options
+from recollect.errors import InvalidArgumentError
+from recollect.request import Request
+from recollect.types import Message
+from recollect.types.blocks import Content, blocks_text
+from recollect.types.context import WorkingContext
+from recollect.types.conversations import MessageDraft
+from recollect.types.scope import Scope
+from recollect.types.turns import Identity, Session, TurnProblem
+
+TAIL_LIMIT = 30
+WAIT_SECONDS = 60.0
+
+BuildContext = Callable[..., Awaitable[WorkingContext]]
+"""`user.working_context.build`."""
+
+
+class TurnArguments(TypedDict, total=False):
+    """What `run_turn` and `stream_turn` take by keyword."""
+
+    content: Content | None
+    provider: str | None
+    tools: Sequence[Any] | None
+    tool_handler: ToolHandler | None
+    options: ChatOptions | Mapping[str, Any] | None
+    max_cycles: int | None
+    tail_limit: int | None
+    idempotency_key: str | None
+    approvals: Mapping[str, Any] | None
+    wait: float
+    trace_id: str | None
+    memory_space_id: str | None
+    recall: Mapping[str, Any] | None
+    session: Session | None
+    sender: Identity | None
+    extras: Mapping[str, Any] | None
+    metadata: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What was found out before the user's message was stored: the system prompt with what is remembered in it.
+
+    `tail_limit` is how many messages of the log fit beside it, if that was measured.
+    """
+
+    system: str | None
+    context: WorkingContext | None = None
+    tail_limit: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TurnRequest:
+    """A turn to run: the options with everything resolved, and the user's message, unless a turn is resumed.
+
+    `prepare` recalls; it is awaited before the message is stored, so that nobody is reminded of what they have just
+    said. `request` is bound for the tools (None: nothing is). `reply_to` goes with every event of the reply. `lenient`
+    lets the turn go on when the store fails, and gathers what failed in `problems`; without `conversation_id` there is
+    nowhere to keep it. `said` is what the model is sent in the place of the draft.
+    """
+
+    scope: Scope
+    conversation_id: str | None
+    options: ChatOptions
+    draft: MessageDraft | None
+    approvals: Mapping[str, Any] | None = None
+    tail_limit: int = TAIL_LIMIT
+    wait: float = WAIT_SECONDS
+    trace_id: str | None = None
+    prepare: Callable[[], Awaitable[Prepared]] | None = None
+    request: Request | None = None
+    reply_to: Mapping[str, Any] = field(default_factory=dict)
+    said: Sequence[Message] = ()
+    keeps_user: bool = True
+    keeps_reply: bool = True
+    reply_metadata: Mapping[str, Any] | None = None
+    lenient: bool = False
+    problems: list[TurnProblem] = field(default_factory=list)
+
+
+def turn_request(
+    runtime: Runtime,
+    scope: Scope,
+    build_context: BuildContext,
+    id: str,
+    model: str | Model | None,
+    user_text: str | None,
+    *,
+    content: Content | None = None,
+    provider: str | None = None,
+    tools: Sequence[Any] | None = None,
+    tool_handler: ToolHandler | None = None,
+    options: ChatOptions | Mapping[str, Any] | None = None,
+    max_cycles: int | None = None,
+    tail_limit: int | None = None,
+    idempotency_key: str | None = None,
+    approvals: Mapping[str, Any] | None = None,
+    wait: float = WAIT_SECONDS,
+    trace_id: str | None = None,
+    memory_space_id: str | None = None,
+    recall: Mapping[str, Any] | None = None,
+    session: Session | None = None,
+    sender: Identity | None = None,
+    extras: Mapping[str, Any] | None = None,
+    metadata: Mapping[str, Any] | None = None,
+) -> TurnRequest:
+    """The arguments of `run_turn`, checked; whatever is wrong with them is found before anything is stored."""
+    said = _said(user_text, content, approvals)
+    checks.optional_text("trace_id", trace_id, checks.KEY_LENGTH)
+    checks.context_values("extras", extras)
+    draft = None
+    if said is not None:
+        draft = plain_draft(
+            "user",
+            said,
+            runtime.clock(),
+            visibility="user",
+            trace_id=trace_id,
+            idempotency_key=idempotency_key,
+            metadata=metadata,
+        )
+    id = checks.known_id("conversation", id)
+    resolved = resolve_options(
+        options,
+        model=model,
+        provider=provider,
+        tools=tools,
+        tool_handler=tool_handler,
+        max_cycles=None if max_cycles is None else checks.count("max_cycles", max_cycles, 1),
+        default_model=runtime.model,
+    )
+    prepare = None
+    if memory_space_id is not None or recall is not None:
+        prepare = remembering(build_context, id, memory_space_id, recall or {}, draft, resolved.system)
+    session = Session(id, conversation_id=id) if session is None else session
+    return TurnRequest(
+        scope=scope,
+        conversation_id=id,
+        options=resolved,
+        draft=draft,
+        approvals=approvals,
+        tail_limit=TAIL_LIMIT if tail_limit is None else checks.count("tail_limit", tail_limit, 1),
+        wait=checks.seconds("wait", wait),
+        trace_id=trace_id,
+        prepare=prepare,
+        request=Request(session, sender or Identity(scope.user_id), dict(extras or {})),
+        reply_to={"session_id": session.id},
+    )
+
+
+def remembering(
+    build_context: BuildContext,
+    conversation_id: str,
+    space_id: str | None,
+    recall: Mapping[str, Any],
+    draft: MessageDraft | None,
+    system: str | None,
+) -> Callable[[], Awaitable[Prepared]]:
+    """What puts the working context behind the system prompt. The turns in it are sent as the history they are."""
+    given = {"recall_query": text_of(draft), "template_id": "messages", **recall}
+
+    async def prepare() -> Prepared:
+        context = await build_context(conversation_id, space_id, **given)
+        fitting = None if not context.turns_dropped else max(1, len(context.messages) - 1) + (draft is not None)
+        return Prepared("\n\n".join(filter(None, (system, context.system))) or None, context, fitting)
+
+    return prepare
+
+
+def text_of(draft: MessageDraft | None) -> str | None:
+    """What to recall by: the words of the message, as far as they can be a topic; None for the last one in the log."""
+    if draft is None:
+        return None
+    return blocks_text(draft.content)[: checks.QUERY_LENGTH] or None
+
+
+def _said(user_text: str | None, content: Content | None, approvals: Any) -> Content | None:
+    if user_text is not None and content is not None:
+        raise InvalidArgumentError("pass user_text or content, not both.")
+    said = user_text if content is None else content
+    if said is None and approvals is None:
+        raise InvalidArgumentError("there is nothing to answer: pass user_text, content or approvals.")
+    if said is not None and approvals is not None:
+        raise InvalidArgumentError("approvals go on with a turn: pass them without user_text and content.")
+    if approvals is not None and not isinstance(approvals, Mapping):
+        raise InvalidArgumentError(f"approvals is a mapping of call ids to decisions, not {approvals!r:.80}.")
+    return said

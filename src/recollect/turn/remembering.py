@@ -1,0 +1,101 @@
+"""Where conversations are remembered: the space, the binding that leads to it, and what is still on its way."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from recollect.errors import NotFoundError
+from recollect.turn.handle import UserHandle
+from recollect.types.bindings import Binding
+from recollect.types.memory import MemorySpace
+
+log = logging.getLogger("recollect.turn")
+
+T = TypeVar("T")
+
+MOST_KNOWN = 10_000
+
+
+DEFAULT_SPACE = "default"
+
+
+class Remembering:
+    """The space of a user's conversations of one namespace, found or made with its binding at the first use.
+
+    Without a name it is the space called "default", or the only one there is.
+    """
+
+    def __init__(self, user: UserHandle, namespace: str, space: str | None) -> None:
+        self._user = user
+        self._namespace = namespace
+        self._space = space
+        self._known = user.conversations.runtime.bound_spaces
+        self._key = (user.scope, namespace, space or "")
+
+    async def find(self) -> str | None:
+        """The space's id, if there is one."""
+        memory = self._user.memory
+        found = await memory.list_spaces(self._space or DEFAULT_SPACE)
+        if not found and self._space is None:
+            found = await memory.list_spaces()
+            found = found if len(found) == 1 else []
+        return found[0].id if found else None
+
+    async def space_id(self) -> str:
+        """The space's id. A binding from the namespace to it is there afterwards."""
+        id = self._known.get(self._key)
+        if id is None:
+            id = await self._bound()
+            if len(self._known) >= MOST_KNOWN:
+                self._known.clear()
+            self._known[self._key] = id
+        return id
+
+    async def using(self, use: Callable[[str], Awaitable[T]]) -> T:
+        """What `use` gives for the space; if that was deleted meanwhile, for the one that takes its place."""
+        id = await self.space_id()
+        try:
+            return await use(id)
+        except NotFoundError as error:
+            if error.kind != "space" or error.id != id:
+                raise
+        self._known.pop(self._key, None)
+        return await use(await self.space_id())
+
+    async def _bound(self) -> str:
+        memory = self._user.memory
+        found = await self.find()
+        space = None if found is None else await memory.get_space(found)
+        if space is None:
+            space = await memory.create_space(self._space or DEFAULT_SPACE, once=True)
+        if not any(self._leads_to(space, binding) for binding in await memory.list_bindings()):
+            about = {"namespace": self._namespace, "user_id": self._user.scope.user_id}
+            await memory.create_binding(about, [space.id], once=True)
+        return space.id
+
+    def _leads_to(self, space: MemorySpace, binding: Binding) -> bool:
+        """Whether a binding does it already, or would if it were not paused: nothing is extracted twice."""
+        user_id = self._user.scope.user_id
+        if not binding.matches(self._namespace, user_id):
+            return False
+        if binding.created_by == user_id:
+            return space.id in binding.memory_space_ids
+        return space.name in binding.memory_space_names
+
+
+async def close_idle(user: UserHandle, wait: float) -> None:
+    """Close the user's conversations whose time is past, and wait a while until they have become memories."""
+    runtime = user.conversations.runtime
+    now = runtime.clock()
+    store = runtime.store.conversations
+    if not await store.due(user.scope, now=now):
+        return
+    closed = await store.close_stale(user.scope, idle_since=None, now=now)
+    jobs: list[str] = []
+    for conversation in closed:
+        run = await user.memory.run_extraction_for_conversation(conversation.id)
+        jobs.extend(job.id for job in run.jobs)
+    if jobs and not await runtime.jobs.wait(jobs, wait):
+        log.info("conversations of %s are still becoming memories; this turn goes on without", user.scope.user_id)

@@ -1,0 +1,81 @@
+"""A user's handle: everything that is kept of one user, and nothing of anyone else."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from typing import TYPE_CHECKING, Unpack
+
+from recollect.admin import Admin
+from recollect.chat import Model
+from recollect.turn.chatting import Chat, ChatArguments
+from recollect.turn.values import TurnResult
+from recollect.types import ReplyDelta
+from recollect.types.scope import Scope
+
+if TYPE_CHECKING:
+    from recollect.app import Recollect
+    from recollect.memory.context import WorkingContexts
+    from recollect.memory.memory import Memory
+
+
+class User:
+    """One user's handle: `scope` says whose, `conversations` holds what was said, `memory` what is remembered,
+    `working_context` puts both into a prompt, and `admin` hands it all out, erases it, or says what it cost."""
+
+    __slots__ = ("_recollect", "conversations", "scope")
+
+    def __init__(self, recollect: Recollect, scope: Scope) -> None:
+        self._recollect = recollect
+        self.scope = scope
+        self.conversations = recollect._conversations(self)
+
+    async def chat(
+        self,
+        text: str | None = None,
+        namespace: str = "chat",
+        space: str | None = "default",
+        model: str | Model | None = None,
+        **more: Unpack[ChatArguments],
+    ) -> TurnResult:
+        """Say something, and be answered by a model that remembers: `reply.text`, `reply.atoms_used`.
+
+        It goes on with the user's open conversation of the namespace, or opens one. What was said in it becomes
+        memories of the space when it closes, which it does by itself an hour after the last message (`close_after`).
+        A conversation that was left is closed before the next answer, which waits up to `memory_wait` (15) seconds for
+        its memories.
+
+        - `space=None` remembers nothing. `recall` holds arguments of `working_context.build`, such as `token_budget`.
+        - `system`, `tools`, `skills`, `options` (a `ChatOptions`, or a mapping of its fields) are for the model.
+        - `session_id` keeps chats of one namespace apart; `conversation_id` goes on with a certain one.
+        - `attachments` go along with the text: see `recollect.turn.Attachment`.
+        - `approvals`, in the place of a text, decides tool calls that `reply.pending` names.
+        - `sender`, `extras` are what tools find in `recollect.request`; `metadata` is kept with the message.
+        - `idempotency_key`, `trace_id`, `wait` are those of `conversations.run_turn`.
+        """
+        return await Chat(self, text, namespace, space, model, more).answer()
+
+    def chat_stream(
+        self,
+        text: str | None = None,
+        namespace: str = "chat",
+        space: str | None = "default",
+        model: str | Model | None = None,
+        **more: Unpack[ChatArguments],
+    ) -> AsyncGenerator[ReplyDelta | TurnResult, None]:
+        """`chat` as an iterator over deltas, whose last item is the `TurnResult`. Closing it cancels the turn."""
+        return Chat(self, text, namespace, space, model, more).stream()
+
+    @property
+    def memory(self) -> Memory:
+        """What is remembered of the user."""
+        return self._recollect._memory.of(self.scope)
+
+    @property
+    def working_context(self) -> WorkingContexts:
+        """What a model should know before it answers."""
+        return self._recollect._working_context(self)
+
+    @property
+    def admin(self) -> Admin:
+        """All that is kept of the user: to be exported, erased, or counted."""
+        return Admin(self._recollect._runtime, self.scope, self._recollect._forget)
