@@ -1,0 +1,115 @@
+"""Bodies: written or made, filled from the context, and never too long."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import functools
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from recollect.errors import SkillError
+from recollect.skills import MAX_BODY, Skill, load_body
+
+
+async def body_of(fn: Callable[..., Any], **ctx: Any) -> str:
+    return await load_body(Skill("tone", "Our voice", body="never used", body_fn=fn), ctx)
+
+
+async def test_a_written_body_is_returned_as_it_is() -> None:
+    assert await load_body(Skill("tone", "Our voice", body="Dear ${name},\n {{x}} "), {"name": "Maya"}) == (
+        "Dear ${name},\n {{x}} "
+    )
+    assert await load_body(Skill("tone", "Our voice"), {}) == ""
+
+
+async def test_parameters_are_filled_by_name() -> None:
+    def make(topic: str, /, mood: str = "calm", *, attachments: list[str]) -> str:
+        return f"{topic} {mood} {attachments}"
+
+    assert await body_of(make, topic="refund", attachments=["a"], other=1) == "refund calm ['a']"
+
+
+async def test_ctx_and_keywords_get_all_of_it() -> None:
+    def whole(ctx: dict[str, Any]) -> str:
+        ctx.clear()
+        return "cleared"
+
+    async def rest(topic: str, *args: Any, **kwargs: Any) -> str:
+        return f"{topic} {args} {sorted(kwargs)}"
+
+    given = {"topic": "x", "b": 1, "a": 2}
+    assert await load_body(Skill("tone", "Our voice", body_fn=whole), given) == "cleared"
+    assert len(given) == 3
+    assert await body_of(rest, **given) == "x () ['a', 'b']"
+
+
+async def test_what_a_partial_has_bound_is_not_replaced() -> None:
+    def make(topic: str, tenant: str, **rest: Any) -> str:
+        return f"{topic} {tenant} {rest}"
+
+    fixed = functools.partial(make, tenant="ours", note="ours")
+    assert await body_of(fixed, topic="x", tenant="forged", note="forged", b=1) == "x ours {'note': 'ours', 'b': 1}"
+
+
+async def test_what_is_missing_is_named() -> None:
+    def make(topic: str, tone: str, mood: str = "") -> str:
+        raise AssertionError
+
+    with pytest.raises(SkillError, match="topic, tone"):
+        await body_of(make, mood="calm")
+
+
+class Maker:
+    async def __call__(self, topic: str) -> str:
+        return f"made {topic}"
+
+
+async def test_functions_of_every_kind_make_bodies() -> None:
+    async def asynchronous(topic: str) -> str:
+        await asyncio.sleep(0)
+        return f"async {topic}"
+
+    def make(prefix: str, topic: str) -> str:
+        return f"{prefix} {topic}"
+
+    assert await body_of(asynchronous, topic="x") == "async x"
+    assert await body_of(functools.partial(make, "partial"), topic="x") == "partial x"
+    assert await body_of(lambda topic: asynchronous(topic), topic="x") == "async x"
+    assert await body_of(Maker(), topic="x") == "made x"
+
+
+async def test_a_sync_function_runs_off_the_event_loop_with_the_callers_context() -> None:
+    name = contextvars.ContextVar("name", default="nobody")
+    name.set("maya")
+    here = threading.get_ident()
+    assert await body_of(lambda: f"{name.get()} {threading.get_ident() != here}") == "maya True"
+
+
+async def test_what_a_function_raises_is_raised() -> None:
+    def fails() -> str:
+        raise LookupError("no such template")
+
+    def stops() -> str:
+        raise StopIteration("done")
+
+    with pytest.raises(LookupError, match="template"):
+        await body_of(fails)
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        await body_of(stops)
+
+
+@pytest.mark.parametrize("value", [None, 3, b"text", ["text"]])
+async def test_a_body_that_is_not_text_is_refused(value: Any) -> None:
+    with pytest.raises(SkillError, match=type(value).__name__):
+        await body_of(lambda: value)
+
+
+async def test_a_huge_body_is_cut_with_a_note() -> None:
+    text = await body_of(lambda: "x" * (MAX_BODY + 1))
+    assert text.strip("x").startswith("\n\n[Cut here")
+    assert MAX_BODY - 100 < len(text) <= MAX_BODY
+    assert await body_of(lambda: "x" * MAX_BODY) == "x" * MAX_BODY

@@ -1,0 +1,183 @@
+"""Reading a skill's files: nothing beyond the folder is ever read."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recollect.errors import SkillError
+from recollect.skills import Skill, load_skills
+from recollect.skills.files import MAX_FILE, SkillFiles
+from recollect.tools import ToolCall, ToolResult, dispatch
+
+SECRET = "the secret outside"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A skill's folder with good files and every kind of trap, and secrets around it."""
+    around = tmp_path_factory.mktemp("around")
+    root = around / "notes"
+    (root / "refs" / "deep").mkdir(parents=True)
+    (root / "SKILL.md").write_text("---\nname: notes\ndescription: d\n---\nText.\n")
+    (root / "refs" / "a.md").write_text("inside a")
+    (root / "refs" / "deep" / "b.md").write_text("inside b")
+    for place in (around / "secret.txt", around / "notes-too", root / ".env"):
+        place.write_text(SECRET)
+    (root / "out").symlink_to(around / "secret.txt")
+    (root / "out-relative").symlink_to("../secret.txt")
+    (root / "up").symlink_to("..")
+    (root / "slash").symlink_to("/")
+    (root / "refs" / "hop").symlink_to("../out")
+    (root / "hidden").symlink_to(".env")
+    (root / "around").symlink_to("around")
+    (root / "inside").symlink_to("refs/a.md")
+    (root / "inner").symlink_to("refs/deep")
+    os.mkfifo(root / "pipe")
+    (root / "to-pipe").symlink_to("pipe")
+    (root / "zero").symlink_to("/dev/zero")
+    return root
+
+
+@pytest.fixture(scope="module")
+def notes(folder: Path) -> Skill:
+    [made] = load_skills(folder)
+    return made
+
+
+async def read(notes: Skill, path: str, skill: str = "notes") -> ToolResult:
+    return await dispatch(ToolCall("c1", "read_skill_file", {"skill": skill, "path": path}), notes.tools)
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        *(("refs/a.md", "inside a"), ("./refs//a.md", "inside a"), ("refs/deep/b.md", "inside b")),
+        *(("inside", "inside a"), ("inner/b.md", "inside b")),
+    ],
+)
+async def test_files_inside_are_read(notes: Skill, path: str, text: str) -> None:
+    assert (await read(notes, path)).content == text
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *(
+            "../secret.txt",
+            "refs/../../secret.txt",
+            "refs/deep/../../../secret.txt",
+            "./../secret.txt",
+            "..",
+            "../notes-too",
+        ),
+        *("/etc/passwd", "//etc/passwd", "~/.bashrc", "file:///etc/passwd", "%2e%2e/secret.txt"),
+        *("..\\secret.txt", "refs\\a.md", "C:\\secret.txt", "C:/secret.txt", "C:secret.txt", "\\\\host\\share"),
+        *(
+            "out",
+            "out-relative",
+            "up/secret.txt",
+            "slash/etc/passwd",
+            "refs/hop",
+            "up/notes-too",
+            "up/notes/refs/a.md/..",
+        ),
+        *("refs/a.md\0", "\0", "refs/a.md\0.txt", "\ud800", "refs/\udcff", "x" * 300, "x/" * 5_000, "refs/a.md/x"),
+        *("", ".", "./", "/", "refs", "refs/", "inner", "nothing.md", ".env", "hidden", "refs/.hidden", "around"),
+        *("pipe", "to-pipe", "zero", "slash/dev/zero", "slash/proc/self/environ", "REFS/A.MD"),
+    ],
+)
+async def test_everything_else_is_an_error(notes: Skill, path: str) -> None:
+    result = await read(notes, path)
+    assert result.is_error
+    assert "SkillError" in result.content
+    assert SECRET not in result.content
+
+
+steps = st.sampled_from(
+    [
+        *("..", ".", "", "refs", "deep", "a.md", "b.md", "out", "up", "slash", "notes", "secret.txt", "notes-too"),
+        *("inside", "etc", "hostname", "inner", ".env", "\0", "\\", "C:", "~", "hop", "hidden"),
+    ]
+)
+
+
+@given(st.lists(steps | st.text(max_size=3), max_size=8).map("/".join) | st.text(max_size=20))
+async def test_no_path_ever_escapes(notes: Skill, path: str) -> None:
+    result = await read(notes, path)
+    assert result.is_error or result.content.startswith(("inside", "---\nname: notes"))
+
+
+async def test_sockets_are_not_read(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tmp_path / "socket"))
+        with pytest.raises(SkillError, match="not a file"):
+            SkillFiles({"notes": tmp_path}).read_skill_file("notes", "socket")
+
+
+async def test_an_unknown_skill_is_told_which_have_files(notes: Skill) -> None:
+    for name in ("other", "../notes", ""):
+        result = await read(notes, "refs/a.md", skill=name)
+        assert result.is_error
+        assert "These have: notes" in result.content
+
+
+def test_a_large_file_is_cut_with_a_note_between_characters(tmp_path: Path) -> None:
+    files = SkillFiles({"notes": tmp_path})
+    (tmp_path / "large.txt").write_text("a" + "é" * MAX_FILE)
+    text = files.read_skill_file("notes", "large.txt")
+    assert text.startswith("aéé")
+    assert "\ufffd" not in text
+    assert f"first {MAX_FILE} of {2 * MAX_FILE + 1} bytes" in text
+    (tmp_path / "whole.txt").write_text("a" * MAX_FILE)
+    assert files.read_skill_file("notes", "whole.txt") == "a" * MAX_FILE
+
+
+@pytest.mark.parametrize(
+    "data", [b"\x89PNG\r\n\x1a\n\0\0", b"text\0text", "é".encode("latin-1"), "wide".encode("utf-16")]
+)
+def test_what_is_not_text_is_an_error(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "file").write_bytes(data)
+    with pytest.raises(SkillError, match="not text"):
+        SkillFiles({"notes": tmp_path}).read_skill_file("notes", "file")
+
+
+def test_a_folder_swapped_for_a_link_after_the_check_is_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "notes"
+    (root / "refs").mkdir(parents=True)
+    (root / "refs" / "a.md").write_text("inside")
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "a.md").write_text(SECRET)
+    looked = os.lstat
+
+    def swap(path: str, **options: int) -> os.stat_result:
+        found = looked(path, **options)
+        if path.endswith("a.md") and not (root / "refs").is_symlink():
+            (root / "refs").rename(root / "before")
+            (root / "refs").symlink_to(outside)
+        return found
+
+    monkeypatch.setattr(os, "lstat", swap)
+    with pytest.raises(SkillError, match="cannot be read"):
+        SkillFiles({"notes": root}).read_skill_file("notes", "refs/a.md")
+    assert (root / "refs").is_symlink()
+
+
+def test_descriptors_are_given_back(notes: Skill, folder: Path) -> None:
+    files = SkillFiles({"notes": folder})
+    before = len(os.listdir("/proc/self/fd"))
+    for path in ("refs/deep/b.md", "out", "pipe", "refs", "nothing"):
+        for _ in range(5):
+            try:
+                files.read_skill_file("notes", path)
+            except SkillError:
+                continue
+    assert len(os.listdir("/proc/self/fd")) == before

@@ -1,0 +1,78 @@
+"""Skills as a run of the loop offers them."""
+
+from __future__ import annotations
+
+import json
+
+from recollect import ChatOptions, run_loop, run_loop_messages, tool
+from recollect.chat import ChatRequest
+from recollect.skills import Skill, searchable_resolver
+from recollect.testing import ScriptedModel, calls, says
+
+done: list[str] = []
+
+
+@tool(requires_approval=True)
+async def refund(order: str) -> str:
+    """Give the money back."""
+    done.append(order)
+    return f"refunded {order}"
+
+
+async def look_up(order: str) -> str:
+    """Find an order."""
+    return f"found {order}"
+
+
+TONE = Skill("tone", "Our voice", body="Be warm.")
+REFUNDS = Skill("refunds", "When to refund", body="Be generous.", tools=[look_up, refund], requires=["tone"])
+
+
+def names(request: ChatRequest) -> set[str]:
+    return {entry.name for entry in request.tools}
+
+
+def has_only_the_builtins(request: ChatRequest) -> bool:
+    assert "- refunds: When to refund" in (request.system or "")
+    return names(request) == {"list_skills", "read_skill", "apply_skill"}
+
+
+def has_the_skills_tools(request: ChatRequest) -> bool:
+    return {"look_up", "refund"} <= names(request)
+
+
+async def test_a_skills_tools_are_there_from_the_round_after_it_was_read() -> None:
+    model = ScriptedModel(
+        [
+            calls("read_skill", {"name": "refunds"}, expect=has_only_the_builtins),
+            calls("look_up", order="A-7", expect=has_the_skills_tools),
+            says("Found.", expect="found A-7"),
+        ]
+    )
+    result = await run_loop(ChatOptions(model=model, skills=[TONE, REFUNDS]), "Refund A-7!")
+    assert result.text == "Found."
+
+
+async def test_a_call_that_waits_for_approval_is_run_by_another_run() -> None:
+    first = ScriptedModel([calls("apply_skill", {"name": "refunds"}), calls("refund", order="A-8")])
+    stopped = await run_loop(ChatOptions(model=first, skills=[TONE, REFUNDS]), "Refund A-8!")
+    assert stopped.stop_reason == "approval"
+    second = ChatOptions(model=ScriptedModel([says("Done.", expect=has_the_skills_tools)]), skills=[TONE, REFUNDS])
+    result = await run_loop_messages(second, stopped.messages, approvals={call.id: True for call in stopped.pending})
+    assert result.text == "Done."
+    assert done[-1] == "A-8"
+
+
+async def test_a_skill_that_is_not_listed_is_searched_and_read() -> None:
+    def found(request: ChatRequest) -> bool:
+        return bool(json.loads(request.messages[-1].content)[0]["name"] == "refunds")
+
+    model = ScriptedModel(
+        [
+            calls("search_skills", query="refund"),
+            calls("read_skill", {"name": "refunds"}, expect=found),
+            says("Gladly.", expect="Be generous."),
+        ]
+    )
+    options = ChatOptions(model=model, system="Help.", skill_resolver=searchable_resolver([TONE, REFUNDS]))
+    assert (await run_loop(options, "Refund A-9!")).text == "Gladly."

@@ -1,0 +1,233 @@
+"""What one run offers: the index, the tools that skills bring, and the same again in another process."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recollect.errors import ConfigurationError, SkillError
+from recollect.skills import Skill, SkillOffer, SkillResolver, in_memory_resolver, load_skills, searchable_resolver
+from recollect.tools import Tool, ToolCall, ToolResult, dispatch, tool
+from recollect.types import Message, assistant_message, tool_result_message, user_message
+
+BUILTINS = {"list_skills", "read_skill", "apply_skill"}
+
+
+async def refund(order: str) -> str:
+    """Give the money back."""
+    return f"refunded {order}"
+
+
+async def rate(order: str) -> str:
+    """Ask for stars."""
+    return f"rated {order}"
+
+
+REFUNDS = Skill("refunds", "When to refund", body="Be generous.", tools=[refund])
+
+
+async def offer_of(*skills: Skill, **options: Any) -> SkillOffer:
+    return await SkillOffer.of(in_memory_resolver(skills), **options)
+
+
+async def use(offer: SkillOffer, name: str, /, **input: Any) -> ToolResult:
+    return await dispatch(ToolCall("c1", name, input), offer.tools)
+
+
+def exchange(name: str, *, is_error: bool = False, call: str = "read_skill", id: str = "c1") -> list[Message]:
+    asked = assistant_message("", [ToolCall(id, call, {"name": name})])
+    return [user_message("Hi"), asked, tool_result_message(ToolResult(id, "text", is_error, call))]
+
+
+async def test_the_resolver_is_asked_once_with_the_turn() -> None:
+    seen: list[Mapping[str, Any]] = []
+
+    def listed(ctx: Mapping[str, Any]) -> list[Skill]:
+        seen.append(ctx)
+        return [REFUNDS]
+
+    messages = (user_message("Hi"),)
+    resolver = SkillResolver(listed, lambda name: None)
+    offer = await SkillOffer.of(resolver, messages=messages, system="Be brief.", model="m")
+    assert seen == [{"messages": messages, "system": "Be brief.", "model": "m"}]
+    assert offer.index.endswith("- refunds: When to refund")
+    assert offer.tools.keys() == BUILTINS
+    await use(offer, "list_skills")
+    assert seen[1] == seen[0]
+
+
+async def test_the_index_tells_of_searching_only_where_that_is_possible() -> None:
+    nothing = SkillResolver(lambda ctx: [], lambda name: None)
+    assert (await SkillOffer.of(nothing)).index == ""
+    searchable = await SkillOffer.of(searchable_resolver([REFUNDS]))
+    assert "search_skills" in searchable.index
+    assert "Available" not in searchable.index
+    assert searchable.tools.keys() == {*BUILTINS, "search_skills"}
+    both = await SkillOffer.of(searchable_resolver([REFUNDS], always_on=[REFUNDS]))
+    assert "- refunds" in both.index.splitlines()[1]
+    assert "search_skills" in both.index.splitlines()[2]
+
+
+async def test_nonsense_from_the_resolver_is_an_error_of_the_application() -> None:
+    with pytest.raises(ConfigurationError, match="list_fn"):
+        await SkillOffer.of(SkillResolver(lambda ctx: "tone", lambda name: None))
+
+
+@pytest.mark.parametrize("call", ["read_skill", "apply_skill"])
+async def test_tools_come_with_the_skill_that_brings_them(call: str) -> None:
+    trip = Skill("trip", "", requires=["refunds"], tools=[rate])
+    offer = await offer_of(REFUNDS, trip)
+    assert (await use(offer, "refund", order="A")).is_error
+    assert not (await use(offer, call, name="trip")).is_error
+    assert offer.tools.keys() == {*BUILTINS, "refund", "rate"}
+    assert (await use(offer, "refund", order="A-7")).content == "refunded A-7"
+
+
+async def test_the_applications_own_tool_stays() -> None:
+    named = await offer_of(REFUNDS, taken=["refund"])
+    other = await offer_of(REFUNDS, taken={"refund": Tool.from_fn(rate, name="refund")})
+    for offer in (named, other):
+        result = await use(offer, "read_skill", name="refunds")
+        assert result.is_error
+        assert "the application has one" in result.content
+        assert offer.tools.keys() == BUILTINS
+
+
+async def test_the_very_same_tool_may_be_the_applications_too() -> None:
+    offer = await offer_of(REFUNDS, taken={"refund": Tool.from_fn(refund)})
+    assert not (await use(offer, "read_skill", name="refunds")).is_error
+    assert offer.tools.keys() == BUILTINS
+
+
+async def test_two_skills_cannot_bring_different_tools_of_one_name() -> None:
+    forged = Skill("forged", "", tools=[rate, Tool.from_fn(rate, name="refund")])
+    shared = Skill("shared", "", tools=[refund])
+    offer = await offer_of(REFUNDS, forged, shared)
+    assert not (await use(offer, "read_skill", name="refunds")).is_error
+    result = await use(offer, "read_skill", name="forged")
+    assert result.is_error
+    assert "'refunds' has one of this name" in result.content
+    assert offer.tools.keys() == {*BUILTINS, "refund"}
+    assert not (await use(offer, "read_skill", name="shared")).is_error
+
+
+async def test_another_skill_cannot_lift_an_approval() -> None:
+    guarded = Skill("guarded", "", tools=[tool(requires_approval=True)(refund)])
+    for order in (["guarded", "refunds"], ["refunds", "guarded"]):
+        offer = await offer_of(REFUNDS, guarded)
+        for name in order:
+            assert not (await use(offer, "read_skill", name=name)).is_error
+        assert offer.tools["refund"].requires_approval
+
+
+async def test_a_failed_opening_brings_no_tools_at_all() -> None:
+    forged = Skill("forged", "", requires=["rating"], tools=[refund])
+    offer = await offer_of(forged, Skill("rating", "", tools=[rate]), taken=["refund"])
+    assert (await use(offer, "read_skill", name="forged")).is_error
+    assert offer.tools.keys() == BUILTINS
+
+
+@pytest.mark.parametrize("name", ["read_skill", "search_skills"])
+async def test_the_names_of_the_skill_tools_are_not_to_be_had(name: str) -> None:
+    offer = await offer_of(Skill("forged", "", tools=[tool(name=name)(refund)]))
+    before = dict(offer.tools)
+    assert (await use(offer, "read_skill", name="forged")).is_error
+    assert offer.tools == before
+    with pytest.raises(ConfigurationError, match="read_skill"):
+        await offer_of(REFUNDS, taken=["read_skill"])
+
+
+async def test_a_skill_that_is_made_anew_at_every_read_brings_its_newest_tools() -> None:
+    def read(name: str) -> Skill:
+        async def now() -> str:
+            return "now"
+
+        return Skill(name, "", tools=[now])
+
+    offer = await SkillOffer.of(SkillResolver(lambda ctx: [], read))
+    assert not (await use(offer, "read_skill", name="clock")).is_error
+    first = offer.tools["now"]
+    assert not (await use(offer, "read_skill", name="clock")).is_error
+    assert offer.tools["now"] is not first
+    assert (await use(offer, "read_skill", name="watch")).is_error
+
+
+async def test_a_conversation_goes_on_with_its_tools_in_another_process() -> None:
+    trip = Skill("trip", "", requires=["refunds"], tools=[rate])
+    offer = await offer_of(REFUNDS, trip)
+    await offer.reopen(exchange("trip", call="apply_skill"))
+    await offer.reopen([*exchange("trip"), *exchange("trip")])
+    assert offer.tools.keys() == {*BUILTINS, "refund", "rate"}
+
+
+async def test_mappings_are_a_history_too() -> None:
+    offer = await offer_of(REFUNDS)
+    function = {"name": "read_skill", "arguments": '{"name": "refunds"}'}
+    await offer.reopen(
+        [
+            {"role": "assistant", "content": "", "tool_calls": [{"id": "c1", "function": function}]},
+            {"role": "tool", "content": "Be generous.", "tool_call_id": "c1"},
+        ]
+    )
+    assert "refund" in offer.tools
+
+
+async def test_only_what_was_read_with_success_is_opened_again() -> None:
+    offer = await offer_of(REFUNDS)
+    await offer.reopen(exchange("refunds", is_error=True))
+    await offer.reopen(exchange("refunds")[:2])
+    await offer.reopen(exchange("refunds", call="read_book"))
+    await offer.reopen([*exchange("other", is_error=True), *exchange("refunds", is_error=True)])
+    await offer.reopen([assistant_message("", [ToolCall("c1", "read_skill", {"name": ["refunds"]})]), exchange("x")[2]])
+    await offer.reopen([exchange("refunds")[2], *exchange("refunds")[:2]])
+    assert offer.tools.keys() == BUILTINS
+    await offer.reopen([*exchange("refunds", is_error=True), *exchange("refunds")])
+    assert "refund" in offer.tools
+
+
+async def test_a_skill_that_is_gone_does_not_end_the_conversation(caplog: pytest.LogCaptureFixture) -> None:
+    offer = await offer_of(REFUNDS)
+    with caplog.at_level(logging.WARNING, "recollect.skills"):
+        await offer.reopen([*exchange("gone"), *exchange("refunds")])
+    assert "gone" in caplog.text
+    assert "refund" in offer.tools
+
+
+async def test_the_resolver_sees_the_history_that_was_reopened() -> None:
+    seen: list[int] = []
+
+    def listed(ctx: Mapping[str, Any]) -> list[Skill]:
+        seen.append(len(ctx["messages"]))
+        return []
+
+    offer = await SkillOffer.of(SkillResolver(listed, lambda name: None))
+    await offer.reopen([user_message("Hi")])
+    await use(offer, "list_skills")
+    assert seen == [0, 1]
+
+
+async def test_folders_that_were_loaded_apart_share_one_tool(tmp_path: Path) -> None:
+    skills: list[Skill] = []
+    for name in ("one", "two"):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "SKILL.md").write_text(f"---\nname: {name}\ndescription: d\n---\n")
+        (folder / "notes.md").write_text(f"notes of {name}")
+        skills += load_skills(folder)
+    offer = await offer_of(*skills)
+    await use(offer, "read_skill", name="one")
+    assert "no files" in (await use(offer, "read_skill_file", skill="two", path="notes.md")).content
+    await use(offer, "read_skill", name="two")
+    for name in ("one", "two"):
+        assert (await use(offer, "read_skill_file", skill=name, path="notes.md")).content == f"notes of {name}"
+
+
+def test_opening_by_hand_raises() -> None:
+    with pytest.raises(SkillError, match="rename"):
+        SkillOffer(in_memory_resolver([]), {}, None, {}, 30).open(
+            [Skill("x", "", tools=[tool(name="read_skill")(rate)])]
+        )

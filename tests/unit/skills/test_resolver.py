@@ -1,0 +1,95 @@
+"""Resolvers: which skills are shown, found and read, and what nonsense they may not return."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from recollect.errors import ConfigurationError, SkillError
+from recollect.skills import Skill, SkillResolver, effective_resolver, in_memory_resolver, searchable_resolver, skill
+
+TONE = Skill("tone", "Our voice", when=["reply"])
+REFUNDS = Skill("refunds", "When to refund")
+TURN: dict[str, Any] = {"messages": (), "system": None, "model": ""}
+
+
+async def test_the_resolver_in_memory_shows_all_and_cannot_search() -> None:
+    made = in_memory_resolver([TONE, REFUNDS])
+    assert await made.listed(TURN) == [TONE, REFUNDS] == list(made.skills or ())
+    assert await made.read("tone") is TONE
+    assert await made.read("nothing") is None
+    assert made.search_fn is None
+    with pytest.raises(ConfigurationError, match="search"):
+        await made.found("voice")
+
+
+async def test_the_searchable_resolver_shows_only_what_is_always_on() -> None:
+    extra = Skill("extra", "Not in the list")
+    made = searchable_resolver([TONE, REFUNDS], always_on=["refunds", extra])
+    assert await made.listed(TURN) == [REFUNDS, extra]
+    assert await made.found("reply") == [TONE]
+    assert await made.read("tone") is TONE
+    assert await made.read("extra") is extra
+    assert await searchable_resolver([TONE]).listed(TURN) == []
+
+
+@pytest.mark.parametrize("always_on", ["tone", ["nothing"], [Skill("tone", "Another voice")], ["tone", "tone"]])
+def test_what_cannot_be_always_on_is_refused(always_on: Any) -> None:
+    with pytest.raises(SkillError):
+        searchable_resolver([TONE], always_on=always_on)
+
+
+async def test_functions_may_be_sync_or_async() -> None:
+    seen: list[Any] = []
+
+    async def search(query: str, opts: dict[str, Any]) -> list[Skill]:
+        seen.append((query, opts))
+        return [TONE, TONE, REFUNDS]
+
+    made = SkillResolver(lambda ctx: (TONE for _ in range(1)), {"tone": TONE}.get, search)
+    assert await made.listed(TURN) == [TONE]
+    assert await made.read("tone") is TONE
+    assert await made.found("voice", limit=1, min_score=2) == [TONE]
+    assert seen == [("voice", {"limit": 1, "min_score": 2})]
+
+
+async def test_a_marked_function_is_as_good_as_a_skill() -> None:
+    @skill(description="Our voice")
+    def voice() -> str:
+        return "Be warm."
+
+    made = SkillResolver(lambda ctx: [voice], lambda name: voice)
+    assert (await made.listed(TURN))[0].name == "voice"
+    assert await made.read("x") == Skill.from_fn(voice)
+
+
+@pytest.mark.parametrize(
+    "nonsense", [None, 3, "tone", {"tone": TONE}, [None], [3], [TONE, Skill("tone", "Twice")], TONE]
+)
+async def test_nonsense_from_a_resolver_is_named(nonsense: Any) -> None:
+    made = SkillResolver(lambda ctx: nonsense, lambda name: nonsense, lambda query, opts: nonsense)
+    with pytest.raises(ConfigurationError, match="list_fn"):
+        await made.listed(TURN)
+    with pytest.raises(ConfigurationError, match="search_fn"):
+        await made.found("x")
+    if nonsense is not None and nonsense is not TONE:
+        with pytest.raises(ConfigurationError, match="read_fn"):
+            await made.read("x")
+
+
+@pytest.mark.parametrize("functions", [(None, len), (len, "x"), (len, len, 3)])
+def test_a_resolver_is_made_of_functions(functions: Any) -> None:
+    with pytest.raises(ConfigurationError, match="_fn"):
+        SkillResolver(*functions)
+
+
+async def test_the_resolver_given_wins_over_skills() -> None:
+    given = in_memory_resolver([TONE])
+    assert effective_resolver(given, [REFUNDS]) is given
+    made = effective_resolver(None, [REFUNDS])
+    assert made is not None
+    assert await made.listed(TURN) == [REFUNDS]
+    assert effective_resolver(None, None) is effective_resolver(None, []) is None
+    with pytest.raises(ConfigurationError, match="SkillResolver"):
+        effective_resolver([TONE], None)  # type: ignore[arg-type]
