@@ -18,6 +18,7 @@ from recollect.chat.options import ChatOptions
 from recollect.chat.run import LoopResult, OnApproved, OnMessage, Run
 from recollect.chat.sink import DeltaSink, OnDelta
 from recollect.errors import ConfigurationError, MaxIterationsError
+from recollect.telemetry import model_span
 from recollect.types import ChatReply, Message, ReplyDelta, ToolCall, message_text
 
 
@@ -172,20 +173,30 @@ async def _drive(
 
         run.check_budget()
         request = (tuple(run.messages), run.system, run.tools, run.settings)
-        if sink is not None:
-            reply = await run.caller.stream_to(*request, sink)
-        elif streaming:
-            items = run.caller.stream(*request)
-            try:
-                async for item in items:
-                    if isinstance(item, ChatReply):
-                        reply = item
-                    else:
-                        yield item
-            finally:
-                await items.aclose()
-        else:
-            reply = await run.caller.complete(*request)
+        span = model_span(
+            opts.model_name, None, run.settings, messages=request[0], system=run.system, streaming=streaming
+        )
+        try:
+            if sink is not None:
+                reply = await run.caller.stream_to(*request, sink)
+            elif streaming:
+                items = run.caller.stream(*request)
+                try:
+                    async for item in items:
+                        if isinstance(item, ChatReply):
+                            reply = item
+                        else:
+                            yield item
+                finally:
+                    await items.aclose()
+            else:
+                reply = await run.caller.complete(*request)
+        except BaseException as error:
+            if span is not None:
+                span.failed(error)
+            raise
+        if span is not None:
+            span.ended(reply)
         if last_call and reply.tool_calls:
             reply = replace(reply, tool_calls=(), meta=None)
         elif reply.tool_calls and reply.stop_reason == "max_tokens":

@@ -13,6 +13,7 @@ from typing import Any, TypedDict
 
 import numpy as np
 
+from recollect import telemetry
 from recollect.chat.providers.attempts import Attempts
 from recollect.chat.providers.base import ProviderModel
 from recollect.chat.providers.failures import unreadable
@@ -130,7 +131,8 @@ class ProviderEmbedder:
 
         async def fill(start: int, end: int) -> None:
             async with free:
-                rows[start:end] = await self._batch(texts[start:end], query)
+                with telemetry.embedding_span(self.model, self._model.provider, self.dimensions, end - start):
+                    rows[start:end] = await self._batch(texts[start:end], query)
 
         try:
             async with asyncio.TaskGroup() as group:

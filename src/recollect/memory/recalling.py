@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from functools import partial, wraps
+from typing import Any, Concatenate, ParamSpec
 
 import numpy as np
 import numpy.typing as npt
 
+from recollect import telemetry
 from recollect.memory.embedding import Embedding
 from recollect.memory.recall import dates, rank
 from recollect.memory.view import NEVER, SpaceView, Wanted, name_candidates, written_candidates
@@ -51,6 +52,25 @@ class Recollection:
     neighbours: int = 0
 
 
+P = ParamSpec("P")
+Asked = Callable[Concatenate["Recall", Recollection, P], Awaitable[RecallResult]]
+Observed = Callable[Concatenate["Recall", Recollection, P], Coroutine[Any, Any, RecallResult]]
+
+
+def observed(mode: RecallMode) -> Callable[[Asked[P]], Observed[P]]:
+    """Put a span around each recall of a mode."""
+
+    def observing(ask: Asked[P]) -> Observed[P]:
+        @wraps(ask)
+        async def answer(self: Recall, asked: Recollection, /, *args: P.args, **kwargs: P.kwargs) -> RecallResult:
+            with telemetry.recall_span(mode, asked.space_id) as span:
+                return span.found(await ask(self, asked, *args, **kwargs))
+
+        return answer
+
+    return observing
+
+
 class Recall:
     """Ranks the spaces of a store."""
 
@@ -58,6 +78,7 @@ class Recall:
         self._views = views
         self._embedding = embedding
 
+    @observed(RecallMode.BY_TOPIC)
     async def by_topic(self, asked: Recollection, query: str, least_score: float = 0.0) -> RecallResult:
         """What answers a query best."""
         began = time.perf_counter()
@@ -70,6 +91,7 @@ class Recall:
             hits = [hit for hit in _hits(view, asked, rows, scored, eligible) if hit.score >= least_score]
             return _result(RecallMode.BY_TOPIC, hits, int(np.count_nonzero(eligible)), began)
 
+    @observed(RecallMode.BY_ENTITY)
     async def by_entity(self, asked: Recollection, entity_ids: list[str], name: str | None) -> RecallResult:
         """What is about an entity or, where none is known by that name, what mentions it; the newest first."""
         began = time.perf_counter()
@@ -84,6 +106,7 @@ class Recall:
             hits = _hits(view, asked, newest[: asked.limit], scored, eligible)
             return _result(RecallMode.BY_ENTITY, hits, len(rows), began)
 
+    @observed(RecallMode.TIMELINE)
     async def timeline(
         self,
         asked: Recollection,

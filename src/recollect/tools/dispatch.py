@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from recollect.telemetry import ToolSpan, tool_span, tracer
 from recollect.tools.schema import InvalidInput
 from recollect.tools.tool import Tool, tools_by_name
 from recollect.types import MessagePart, ToolCall, ToolResult, as_tool_call, flatten_parts
@@ -30,11 +31,22 @@ async def dispatch(call: ToolCall | Mapping[str, Any], tools: Tools) -> ToolResu
     """
     call = as_tool_call(call)
     known = tools if isinstance(tools, Mapping) else tools_by_name(tools)
+    return await (_run if tracer() is None else _run_observed)(call, known)
+
+
+async def _run_observed(call: ToolCall, known: Mapping[str, Tool]) -> ToolResult:
+    with tool_span(call) as span:
+        return span.gave(await _run(call, known, span))
+
+
+async def _run(call: ToolCall, known: Mapping[str, Tool], span: ToolSpan | None = None) -> ToolResult:
     tool = known.get(call.name)
     if tool is None:
         names = ", ".join(sorted(known)) or "none"
+        _blame(span, "unknown_tool")
         return _failed(call, f"There is no tool called {call.name!r}. Available tools: {names}.")
     if call.invalid_input is not None:
+        _blame(span, "invalid_arguments")
         return _failed(
             call, f"The arguments are not a whole JSON object: {call.invalid_input[:200]!r}. Call {call.name} again."
         )
@@ -48,19 +60,21 @@ async def dispatch(call: ToolCall | Mapping[str, Any], tools: Tools) -> ToolResu
                 value = await _invoke(tool, args, kwargs)
         return _rendered(call, value)
     except InvalidInput as problem:
+        _blame(span, "invalid_arguments")
         return _failed(call, f"Invalid arguments for {call.name}: {problem}. Correct them and call it again.")
     except asyncio.CancelledError as error:
         task = asyncio.current_task()
         if task is None or task.cancelling():
             raise
-        return _failed(call, _describe(call, error))  # nobody cancelled us: something inside the tool was
+        return _failed(call, _describe(call, error, span))  # nobody cancelled us: something inside the tool was
     except TimeoutError as error:
         if limit is not None and limit.expired():
+            _blame(span, "timeout")
             return _failed(call, f"{call.name} did not finish within {tool.timeout:g} seconds.")
-        return _failed(call, _describe(call, error))
+        return _failed(call, _describe(call, error, span))
     except Exception as error:  # noqa: BLE001
         # A tool may raise anything; the model is told, the developer finds the traceback in the log.
-        return _failed(call, _describe(call, error))
+        return _failed(call, _describe(call, error, span))
 
 
 async def dispatch_all(calls: Sequence[ToolCall], tools: Tools, on_result: OnResult | None = None) -> list[ToolResult]:
@@ -70,10 +84,11 @@ async def dispatch_all(calls: Sequence[ToolCall], tools: Tools, on_result: OnRes
     is changing something is not stopped because the result of another could not be kept.
     """
     known = tools if isinstance(tools, Mapping) else tools_by_name(tools)
+    answer = _run if tracer() is None else _run_observed
     failures: list[Exception] = []
 
     async def run(call: ToolCall) -> ToolResult:
-        result = await dispatch(call, known)
+        result = await answer(as_tool_call(call), known)
         if on_result is not None:
             try:
                 await on_result(result)
@@ -106,8 +121,14 @@ def _contained(fn: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) 
         raise RuntimeError(f"StopIteration: {error.value}") from error
 
 
-def _describe(call: ToolCall, error: BaseException) -> str:
+def _blame(span: ToolSpan | None, kind: str, error: BaseException | None = None) -> None:
+    if span is not None:
+        span.went_wrong(kind, error)
+
+
+def _describe(call: ToolCall, error: BaseException, span: ToolSpan | None) -> str:
     log.warning("tool %s failed", call.name, exc_info=error)
+    _blame(span, type(error).__name__, error)
     try:
         said = str(error)
     except Exception:  # noqa: BLE001
