@@ -1,0 +1,6 @@
+"""The tools of MCP servers, as tools a model may call here."""
+
+from recollect.tools.mcp.listing import McpToolInfo, Refused
+from recollect.tools.mcp.server import McpServer, mcp_tools
+
+__all__ = ["McpServer", "McpToolInfo", "Refused", "mcp_tools"]

@@ -1,0 +1,315 @@
+"""`McpServer`: a server whose tools a model may call."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import json
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
+
+from recollect.errors import ConfigurationError, InvalidArgumentError, McpError, MissingExtraError
+from recollect.tools.mcp.listing import Listing, McpToolInfo, Refused
+from recollect.tools.mcp.names import legal_names
+from recollect.tools.mcp.options import Address, Approval, Options, Program, SessionGone, Target
+from recollect.tools.mcp.results import tool_result
+from recollect.tools.mcp.schemas import binder_for
+from recollect.tools.mcp.waiting import finish
+from recollect.tools.tool import Tool
+from recollect.types import ToolResult
+
+if TYPE_CHECKING:
+    from recollect.tools.mcp.connection import Connection
+
+FIRST_PAUSE = 0.1
+LONGEST_PAUSE = 5.0
+CLOSE_SECONDS = 15.0
+
+log = logging.getLogger("recollect.tools.mcp")
+
+T = TypeVar("T")
+
+
+class McpServer:
+    """A server of the Model Context Protocol, and its tools as ours.
+
+    Make one with `McpServer.stdio` or `McpServer.http`; use it as `async with server:`, or between `connect()` and
+    `close()`. When the connection is lost, the next call connects again; a call that was running is not repeated.
+
+    >>> McpServer.stdio("weather-server", name="weather")
+    McpServer('weather')
+    """
+
+    def __init__(self, target: Target, options: Options, name: str) -> None:
+        self.name = name
+        self._target = target
+        self._options = options
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._connection: Connection | None = None
+        self._connecting: asyncio.Task[Connection] | None = None
+        self._leaving: set[asyncio.Task[None]] = set()
+        self._failures = 0
+        self._listed: tuple[Listing, list[Tool]] | None = None
+        self._refused: tuple[Refused, ...] = ()
+
+    @classmethod
+    def stdio(
+        cls,
+        command: str,
+        args: Sequence[str] = (),
+        env: Mapping[str, str] | None = None,
+        cwd: str | Path | None = None,
+        *,
+        name: str | None = None,
+        connect_timeout: float = 30,
+        call_timeout: float = 60,
+        max_result_chars: int = 100_000,
+        prefix: str | None = None,
+        only: Collection[str] | None = None,
+        requires_approval: Approval = False,
+    ) -> McpServer:
+        """A server that is a program to start.
+
+        It gets `env` and a few variables such as PATH and HOME, nothing else of this process's environment.
+        """
+        options = Options(connect_timeout, call_timeout, max_result_chars, prefix, only, requires_approval)
+        return cls(Program(command, tuple(args), env, cwd), options, name or Path(command).name)
+
+    @classmethod
+    def http(
+        cls,
+        url: str,
+        headers: Mapping[str, str] | None = None,
+        *,
+        name: str | None = None,
+        connect_timeout: float = 30,
+        call_timeout: float = 60,
+        max_result_chars: int = 100_000,
+        prefix: str | None = None,
+        only: Collection[str] | None = None,
+        requires_approval: Approval = False,
+    ) -> McpServer:
+        """A server that is reached over streamable HTTP; `headers` go with every request."""
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise InvalidArgumentError("The url of an MCP server must be a whole http:// or https:// address.")
+        options = Options(connect_timeout, call_timeout, max_result_chars, prefix, only, requires_approval)
+        return cls(Address(url, headers), options, name or parts.hostname)
+
+    @property
+    def connected(self) -> bool:
+        """Whether a connection is up, as far as is known."""
+        return self._connection is not None and self._connection.alive
+
+    @property
+    def refused(self) -> tuple[Refused, ...]:
+        """The tools that the last `tools()` left out, with the reasons."""
+        return self._refused
+
+    async def connect(self) -> None:
+        """Start or reach the server; nothing happens if that was done before."""
+        self._check_loop()
+        if self._loop is not None:
+            await self._live_connection()
+            return
+        self._loop, self._failures = asyncio.get_running_loop(), 0
+        try:
+            await self._live_connection()
+        except BaseException:  # nobody closes what was never connected
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """End the connection, and the server's process if it has one. It may be connected again."""
+        self._check_loop()
+        connecting, connection = self._connecting, self._connection
+        self._loop = self._connection = self._connecting = self._listed = None
+        if connecting is not None:
+            connecting.cancel()
+        if connection is not None:
+            self._leave(connection)
+        try:
+            await finish([connecting] if connecting is not None else [], CLOSE_SECONDS)
+        finally:
+            await finish(list(self._leaving), CLOSE_SECONDS)
+
+    async def tools(self) -> list[Tool]:
+        """The server's tools. Those that cannot be used are left out: see `refused`."""
+        listing = await self._with_connection(lambda connection: connection.listing())
+        if self._listed is None or self._listed[0] != listing:
+            self._listed = listing, self._offered(listing)
+        return list(self._listed[1])
+
+    async def call(self, name: str, arguments: Mapping[str, Any] | None = None) -> ToolResult:
+        """Call a tool by the server's own name for it.
+
+        Cancelling this cancels the call at the server, and nothing else.
+        """
+        plain = _plain(arguments or {})
+        answer = await self._with_connection(lambda connection: connection.call(name, plain))
+        return tool_result(answer, self._options.max_result_chars)
+
+    async def __aenter__(self) -> McpServer:
+        await self.connect()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"McpServer({self.name!r})"
+
+    def _offered(self, listing: Listing) -> list[Tool]:
+        only = self._options.only
+        refused = [entry for entry in listing.refused if only is None or entry.name in only]
+        wanted: dict[str, McpToolInfo] = {}
+        for info in listing.tools:
+            if info.name in wanted:
+                refused.append(Refused(info.name, "it is listed twice, and the first is used"))
+            elif only is None or info.name in only:
+                wanted[info.name] = info
+        missing = [name for name in only or () if name not in wanted]
+        if missing:
+            log.warning("MCP server %r does not offer %s, named in only=...", self.name, ", ".join(map(repr, missing)))
+        for name, reason in refused:
+            log.warning("MCP server %r: tool %r is left out: %s", self.name, name, reason)
+        self._refused = tuple(refused)
+        names = legal_names(list(wanted), self._options.prefix)
+        return [self._tool(names[name], info) for name, info in wanted.items()]
+
+    def _tool(self, name: str, info: McpToolInfo) -> Tool:
+        async def fn(**arguments: Any) -> ToolResult:
+            return await self.call(info.name, arguments)
+
+        return Tool(
+            name=name,
+            description=info.description,
+            parameters=info.parameters,
+            fn=fn,
+            requires_approval=self._options.needs_approval(info),
+            bind=binder_for(info.parameters),
+        )
+
+    async def _with_connection(self, do: Callable[[Connection], Awaitable[T]]) -> T:
+        """Do it on a live connection; on a new one if the server says that it has forgotten ours."""
+        for _ in range(2):
+            connection = await self._live_connection()
+            try:
+                done = await do(connection)
+            except SessionGone:
+                self._drop(connection)
+            else:
+                self._failures = 0
+                return done
+        raise McpError(self.name, "it lost the session twice in a row; nothing was called. Try again later.")
+
+    async def _live_connection(self) -> Connection:
+        self._check_loop()
+        if self._loop is None:
+            raise McpError(self.name, "it is not connected: use it inside `async with server:`, or after connect().")
+        if self._connection is not None:
+            if self._connection.alive:
+                return self._connection
+            self._drop(self._connection)
+        if self._connecting is None:
+            # One attempt for all who wait, which goes on when one of them gives up.
+            self._connecting = asyncio.create_task(self._connect(), context=contextvars.Context())
+            self._connecting.add_done_callback(self._settle)
+        try:
+            return await asyncio.shield(self._connecting)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise McpError(self.name, "it was closed while it was being connected.") from None
+
+    def _check_loop(self) -> None:
+        """A connection lives in one event loop, and is forgotten when that has ended."""
+        if self._loop is None or self._loop is asyncio.get_running_loop():
+            return
+        if not self._loop.is_closed():
+            raise McpError(self.name, "it is connected in another event loop, and can be used and closed there only.")
+        self._loop = self._connection = self._connecting = self._listed = None
+        self._leaving.clear()
+
+    async def _connect(self) -> Connection:
+        make = await asyncio.to_thread(_connection_class)  # the SDK takes a second or two to load
+        if self._failures:
+            await asyncio.sleep(min(FIRST_PAUSE * 2 ** min(self._failures - 1, 10), LONGEST_PAUSE))
+        connection = make(self.name, self._target, self._options)
+        try:
+            await connection.opened()
+        except BaseException:
+            self._failures += 1
+            self._leave(connection)
+            raise
+        self._connection = connection
+        return connection
+
+    def _settle(self, connecting: asyncio.Task[Connection]) -> None:
+        if self._connecting is connecting:
+            self._connecting = None
+        if not connecting.cancelled():
+            connecting.exception()  # all who waited may be gone
+
+    def _drop(self, connection: Connection) -> None:
+        if self._connection is connection:
+            self._connection = None
+            self._failures += 1
+            self._leave(connection)
+
+    def _leave(self, connection: Connection) -> None:
+        """Close a connection without waiting for it; `close` does."""
+        task = asyncio.create_task(connection.close(), context=contextvars.Context())
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)
+
+
+@asynccontextmanager
+async def mcp_tools(*servers: McpServer) -> AsyncIterator[list[Tool]]:
+    """The tools of several servers in one list; they are connected at the same time, and closed at the end."""
+    try:
+        await _all(server.connect() for server in servers)
+        found = await _all(server.tools() for server in servers)
+        owners: dict[str, McpServer] = {}
+        for server, tools in zip(servers, found, strict=True):
+            for tool in tools:
+                first = owners.setdefault(tool.name, server)
+                if first is not server:
+                    raise ConfigurationError(
+                        f"MCP servers {first.name!r} and {server.name!r} both have a tool {tool.name!r}:"
+                        " give one of them a prefix=... ."
+                    )
+        yield [tool for tools in found for tool in tools]
+    finally:
+        await _all(server.close() for server in servers)
+
+
+def _connection_class() -> type[Connection]:
+    try:
+        from recollect.tools.mcp.connection import Connection
+    except ImportError as error:
+        raise MissingExtraError("mcp", "mcp", "An MCP server") from error
+    return Connection
+
+
+async def _all(work: Any) -> list[Any]:
+    """Every outcome, once all have ended; the first error is raised."""
+    outcomes = await asyncio.gather(*work, return_exceptions=True)
+    for outcome in outcomes:
+        if isinstance(outcome, BaseException):
+            raise outcome
+    return outcomes
+
+
+def _plain(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments, if they can be sent; one that cannot would take the whole connection down."""
+    try:
+        json.dumps(arguments, ensure_ascii=False, allow_nan=False).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidArgumentError(f"The arguments of an MCP tool must be plain JSON: {error}") from error
+    return dict(arguments)

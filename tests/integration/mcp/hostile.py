@@ -1,0 +1,177 @@
+"""A server written by hand, that does what it is told wrong: `python hostile.py DIARY [WRONG ...]`.
+
+Every message it gets is appended to the file DIARY, so that a test sees what the server saw.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from typing import Any
+
+WRONG = set(sys.argv[2:])
+OBJECT = {"type": "object", "properties": {}}
+changed = False
+
+
+def send(message: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+    sys.stdout.flush()
+
+
+def answer(request: dict[str, Any], result: dict[str, Any]) -> None:
+    send({"id": request["id"], "result": result})
+
+
+def tool(name: Any, schema: Any = OBJECT, **more: Any) -> dict[str, Any]:
+    return {"name": name, "inputSchema": schema, "description": f"Do {name}.", **more}
+
+
+def chain(length: int) -> dict[str, Any]:
+    """Each step checks the next one twice."""
+    steps = {f"s{n}": {"allOf": [{"$ref": f"#/$defs/s{n + 1}"}] * 2} for n in range(length)}
+    return {"type": "object", "$ref": "#/$defs/s0", "$defs": {**steps, f"s{length}": {}}}
+
+
+def bad_tools() -> list[Any]:
+    deep: dict[str, Any] = {}
+    for _ in range(100):
+        deep = {"items": deep}
+    tree = {"type": "object", "properties": {"left": {"$ref": "#"}, "right": {"$ref": "#"}}}
+    return [
+        tool("text_schema", "a text"),
+        tool("no_schema", None),
+        tool("array_schema", {"type": "array"}),
+        tool("invalid_schema", {"type": "object", "properties": {"x": {"type": "nonsense"}}}),
+        tool("circle", {"type": "object", "$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/a"}}}),
+        tool("doubling", chain(40)),
+        tool("remote", {"type": "object", "properties": {"x": {"$ref": "http://192.0.2.1/schema.json"}}}),
+        tool("dangling", {"type": "object", "properties": {"x": {"$ref": "#/$defs/none"}}}),
+        tool("huge", {"type": "object", "description": "x" * 200_000}),
+        tool("deep", {"type": "object", "properties": {"x": deep}}),
+        tool(17),
+        tool(""),
+        "not even an object",
+        tool("tree", tree),
+        tool("wordy", description="y" * 50_000, annotations={"readOnlyHint": True, "title": 3}),
+        tool("backtracking", {"type": "object", "properties": {"x": {"type": "string", "pattern": "^(a+)+$"}}}),
+        tool("good"),
+        tool("good"),
+    ]
+
+
+def listing(request: dict[str, Any]) -> None:
+    if "bad-tools" in WRONG:
+        answer(request, {"tools": bad_tools()})
+    elif "pages" in WRONG:
+        cursor = int((request.get("params") or {}).get("cursor") or 0)
+        answer(request, {"tools": [tool(f"t{cursor}")], "nextCursor": str(cursor + 1)})
+    elif "no-list" in WRONG:
+        pass
+    elif "nonsense-list" in WRONG:
+        answer(request, {"tools": "many"})
+    elif "two-pages" in WRONG:
+        second = (request.get("params") or {}).get("cursor") == "2"
+        answer(request, {"tools": [tool("b")]} if second else {"tools": [tool("a")], "nextCursor": "2"})
+    else:
+        names = [
+            "act",
+            "wait",
+            "nonsense",
+            "garble",
+            "die",
+            "huge",
+            "flood",
+            "change",
+            "refuse",
+            "pid",
+            "blob",
+            "sleep",
+        ]
+        answer(request, {"tools": [tool(name) for name in [*names, *(["new"] if changed else [])]]})
+
+
+def call(request: dict[str, Any]) -> None:
+    global changed
+    name = request["params"]["name"]
+    said: list[dict[str, Any]] = [{"type": "text", "text": "done"}]
+    if name == "wait":
+        return
+    if name == "sleep":
+        time.sleep(600)
+    if name == "die":
+        os._exit(1)
+    if name == "nonsense":
+        answer(request, {"content": "not a list"})
+        return
+    if name == "refuse":
+        send({"id": request["id"], "error": {"code": -32000, "message": "not today"}})
+        return
+    if name == "garble":
+        sys.stdout.buffer.write(b"\xff\xfe garbage {{{ \n[1, 2\nnull\n" + b"\x00" * 1_000 + b"\n")
+        sys.stdout.buffer.flush()
+    if name == "huge":
+        said = [{"type": "text", "text": "z" * 3_000_000}]
+    if name == "blob":
+        said = [
+            {"type": "image", "data": "AAAA", "mimeType": "text/html"},
+            {"type": "audio", "data": "AAAA", "mimeType": "audio/wav"},
+        ]
+    if name == "pid":
+        said = [{"type": "text", "text": str(os.getpid())}]
+    if name == "flood":
+        for number in range(20_000):
+            sys.stderr.write(f"line {number} " + "e" * 50 + "\n")
+        sys.stderr.write("w" * 1_000_000)
+        sys.stderr.flush()
+    if name == "change":
+        changed = True
+        send({"method": "notifications/tools/list_changed"})
+    answer(request, {"content": said})
+
+
+def handle(request: dict[str, Any]) -> None:
+    method = request.get("method")
+    if method == "initialize":
+        if "no-greeting" in WRONG:
+            return
+        tools = {"listChanged": True} if "no-changes" not in WRONG else {}
+        answer(
+            request,
+            {
+                "protocolVersion": "2025-06-18",
+                "capabilities": {"tools": tools},
+                "serverInfo": {"name": "hostile", "version": "1"},
+            },
+        )
+    elif method == "tools/list":
+        listing(request)
+    elif method == "tools/call":
+        call(request)
+    elif "id" in request:
+        send({"id": request["id"], "error": {"code": -32601, "message": "what?"}})
+
+
+def main() -> None:
+    with open(sys.argv[1], "a") as diary:
+        diary.write(json.dumps({"pid": os.getpid()}) + "\n")
+        diary.flush()
+        if "stubborn" in WRONG:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        if "fails-at-once" in WRONG:
+            sys.exit("the licence has expired")
+        if "deaf" in WRONG:
+            time.sleep(600)
+        for line in sys.stdin:
+            diary.write(line)
+            diary.flush()
+            handle(json.loads(line))
+        if "stubborn" in WRONG:
+            time.sleep(600)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""Servers for these tests, and ways to wait for what they do."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from recollect.tools import Tool
+from recollect.tools.mcp import McpServer
+
+HERE = Path(__file__).parent
+
+
+def friendly(**options: Any) -> McpServer:
+    return McpServer.stdio(sys.executable, [str(HERE / "friendly.py"), "stdio"], **{"name": "friendly", **options})
+
+
+def hostile(diary: Path, *wrong: str, **options: Any) -> McpServer:
+    args = [str(HERE / "hostile.py"), str(diary), *wrong]
+    return McpServer.stdio(sys.executable, args, **{"name": "hostile", **options})
+
+
+async def by_name(server: McpServer) -> dict[str, Tool]:
+    return {tool.name: tool for tool in await server.tools()}
+
+
+def entries(diary: Path) -> list[dict[str, Any]]:
+    """What a hostile server has written down."""
+    return [json.loads(line) for line in diary.read_text().splitlines()] if diary.exists() else []
+
+
+def pids(diary: Path) -> list[int]:
+    return [entry["pid"] for entry in entries(diary) if "pid" in entry]
+
+
+def running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+async def until(true: Callable[[], bool], seconds: float = 30) -> None:
+    """Wait for a condition."""
+    async with asyncio.timeout(seconds):
+        while not true():  # noqa: ASYNC110 - it happens in another process
+            await asyncio.sleep(0.02)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@asynccontextmanager
+async def http_server(port: int, *how: str) -> AsyncIterator[int]:
+    """A friendly server on HTTP, up and listening; gives its process id."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, str(HERE / "friendly.py"), "http", str(port), *how),
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+        env=dict(os.environ),
+    )
+    try:
+        await until(lambda: _listens(port) or process.returncode is not None, 40)
+        assert process.returncode is None, "the HTTP server did not start"
+        yield process.pid
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
