@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from datetime import datetime, timedelta
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -24,8 +24,10 @@ from recollect.memory.context import TokenCounter, WorkingContexts
 from recollect.memory.extraction.choice import ExtractorLike, check_extractor
 from recollect.memory.pattern_mining import PatternMining, check_mining
 from recollect.memory.templates import Templates
+from recollect.specs.registry import SpecRegistry
 from recollect.stores import EXTRACT, EventFeed, Store, open_store
 from recollect.sync import SyncRecollect
+from recollect.tools import Tool
 from recollect.types.context import WorkingContext
 from recollect.types.conversations import Conversation
 from recollect.types.jobs import Job, UsageRecord, UsageTotal
@@ -36,6 +38,7 @@ from recollect.user import User as User
 if TYPE_CHECKING:
     from recollect.memory.extraction.replay import ReplayProgress, ReplayReport
     from recollect.memory.opened import OpenedMemory
+    from recollect.specs.model import AgentSpec
 
 
 SUMMARIES_SECONDS = 3_600.0
@@ -120,6 +123,7 @@ class Recollect:
         self._following: asyncio.Task[None] | None = None
         self._has_mined = False
         self._count_tokens = count_tokens
+        self._specs = SpecRegistry()
         self.templates = Templates()
         self.events = EventFeed(store.events)
 
@@ -169,6 +173,20 @@ class Recollect:
             checks.scope_name("user_id", user_id),
         )
         return User(self, scope)
+
+    def register_agent(
+        self,
+        spec: Any,
+        tools: Iterable[Tool | Callable[..., Any]] = (),
+        *,
+        replace: bool = False,
+    ) -> AgentSpec:
+        """Make an agent known by its description: a mapping, JSON or YAML text, or a file's path.
+
+        `user.agents.invoke(name, arguments={...})` runs it. `tools` are the functions that its `FUNCTION` tools name.
+        A name can be registered again with `replace`. Raises `AgentSpecError`, which says what is wrong and where.
+        """
+        return self._specs.register(spec, tools, replace=replace)
 
     async def warm_up(self) -> None:
         """Load what recall needs, so that the first one in this process is as quick as the next: for servers."""

@@ -64,11 +64,6 @@ def current() -> Request:
     return _current.get()
 
 
-def set_bound(request: Request) -> None:
-    """Bind a request in this context for good: for a context that was copied for it."""
-    _current.set(request)
-
-
 @contextmanager
 def bound(request: Request) -> Iterator[None]:
     """Bind a request that was made before."""

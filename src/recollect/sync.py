@@ -23,6 +23,7 @@ _HANDLES = (
     "recollect.memory.all_bindings",
     "recollect.memory.context",
     "recollect.memory.memory",
+    "recollect.specs.handle",
     "recollect.stores.feed",
 )
 

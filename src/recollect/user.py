@@ -2,32 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from typing import TYPE_CHECKING, Unpack
+from collections.abc import AsyncGenerator, Collection
+from typing import TYPE_CHECKING, Protocol, Unpack
 
 from recollect.admin import Admin
 from recollect.chat import Model
+from recollect.conversations import Conversations
+from recollect.conversations.runtime import Runtime
+from recollect.specs.handle import Agents
+from recollect.specs.registry import SpecRegistry
 from recollect.turn.chatting import Chat, ChatArguments
 from recollect.turn.values import TurnResult
 from recollect.types import ReplyDelta
 from recollect.types.scope import Scope
 
 if TYPE_CHECKING:
-    from recollect.app import Recollect
     from recollect.memory.context import WorkingContexts
     from recollect.memory.memory import Memory
+    from recollect.memory.opened import OpenedMemory
+
+
+class Home(Protocol):
+    """What a handle asks of the Recollect it belongs to."""
+
+    _runtime: Runtime
+    _specs: SpecRegistry
+
+    @property
+    def _memory(self) -> OpenedMemory: ...
+
+    def _conversations(self, user: User) -> Conversations: ...
+
+    def _working_context(self, user: User) -> WorkingContexts: ...
+
+    def _forget(self, subjects: Collection[str]) -> None: ...
 
 
 class User:
     """One user's handle: `scope` says whose, `conversations` holds what was said, `memory` what is remembered,
-    `working_context` puts both into a prompt, and `admin` hands it all out, erases it, or says what it cost."""
+    `working_context` puts both into a prompt, `agents` runs those that were registered, and `admin` hands it all
+    out, erases it, or says what it cost."""
 
-    __slots__ = ("_recollect", "conversations", "scope")
+    __slots__ = ("_home", "conversations", "scope")
 
-    def __init__(self, recollect: Recollect, scope: Scope) -> None:
-        self._recollect = recollect
+    def __init__(self, home: Home, scope: Scope) -> None:
+        self._home = home
         self.scope = scope
-        self.conversations = recollect._conversations(self)
+        self.conversations = home._conversations(self)
 
     async def chat(
         self,
@@ -68,14 +89,19 @@ class User:
     @property
     def memory(self) -> Memory:
         """What is remembered of the user."""
-        return self._recollect._memory.of(self.scope)
+        return self._home._memory.of(self.scope)
 
     @property
     def working_context(self) -> WorkingContexts:
         """What a model should know before it answers."""
-        return self._recollect._working_context(self)
+        return self._home._working_context(self)
+
+    @property
+    def agents(self) -> Agents:
+        """The agents that `rc.register_agent` knows, for this user."""
+        return Agents(self._home._specs, self)
 
     @property
     def admin(self) -> Admin:
         """All that is kept of the user: to be exported, erased, or counted."""
-        return Admin(self._recollect._runtime, self.scope, self._recollect._forget)
+        return Admin(self._home._runtime, self.scope, self._home._forget)

@@ -16,7 +16,8 @@ TALK = "conv_talk"
 TALKED = (
     "INSERT INTO conversations (tenant_id, app_id, user_id, id, namespace, metadata, status, created_at, updated_at,"
     " last_seq, turns, turn_id) VALUES"
-    """ ('default', 'default', 'maya', 'conv_talk', 'chat', '{"speakers": {"user": "Maya"}}', 'open', 1, 1, 1, 1, 't1'),"""
+    """ ('default', 'default', 'maya', 'conv_talk', 'chat', '{"speakers": {"user": "Maya"}}', 'open', 1, 1, 1, 1,"""
+    " 't1'),"
     " ('default', 'default', 'maya', 'conv_before', 'chat', '{}', 'closed', 1, 1, 1, 1, 't2')",
     "INSERT INTO messages (conversation_id, seq, id, tenant_id, app_id, user_id, turn_id, role, visibility, content,"
     " created_at) VALUES"

@@ -66,9 +66,9 @@ class TurnRequest:
     """A turn to run: the options with everything resolved, and the user's message, unless a turn is resumed.
 
     `prepare` recalls; it is awaited before the message is stored, so that nobody is reminded of what they have just
-    said. `request` is bound for the tools (None: nothing is). `reply_to` goes with every event of the reply. `lenient`
-    lets the turn go on when the store fails, and gathers what failed in `problems`; without `conversation_id` there is
-    nowhere to keep it. `said` is what the model is sent in the place of the draft.
+    said. `request` is bound for the tools (None: nothing is). `reply_to` goes with every event of the reply, whose is
+    `agent`. `lenient` lets the turn go on when the store fails, and gathers what failed in `problems`; without
+    `conversation_id` there is nowhere to keep it. `said` is what the model is sent in the place of the draft.
     """
 
     scope: Scope
@@ -86,6 +86,7 @@ class TurnRequest:
     keeps_user: bool = True
     keeps_reply: bool = True
     reply_metadata: Mapping[str, Any] | None = None
+    agent: str | None = None
     lenient: bool = False
     problems: list[TurnProblem] = field(default_factory=list)
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from contextvars import copy_context
 from dataclasses import dataclass, replace
 from typing import Any
 
-from recollect import request
 from recollect.chat import ChatOptions, LoopResult, run_loop_messages, stream_loop
 from recollect.chat.history import interrupted_result, open_calls
 from recollect.contexts import InContext
@@ -25,7 +24,9 @@ from recollect.conversations.runtime import Runtime
 from recollect.conversations.telling import ReplyEvents
 from recollect.conversations.turn_requests import Prepared, TurnRequest
 from recollect.errors import AlreadyDecidedError, StoreError
+from recollect.request import Request, bound
 from recollect.stores import Appended, TurnStarted
+from recollect.telemetry import TurnSpan, turn_span
 from recollect.types import Message, ReplyDelta, StreamStop, TextDelta
 from recollect.types.blocks import chat_messages
 from recollect.types.conversations import StoredMessage, TurnOutcome
@@ -41,7 +42,7 @@ class _Opened:
     history: list[Message]
     keeper: Keeper
     approvals: Mapping[str, Any] | None
-    bound: request.Request
+    bound: Request
     reply_to: Mapping[str, Any]
 
 
@@ -56,52 +57,61 @@ class Turns:
     async def run(self, asked: TurnRequest) -> TurnOutcome:
         """Run a turn to its end."""
         began = time.monotonic()
-        async with self._opened(asked) as turn:
-            binding = nullcontext() if asked.request is None else request.bound(turn.bound)
-            with binding, ReplyEvents(turn.reply_to) as told:
-                result = await run_loop_messages(
-                    turn.options,
-                    turn.history,
-                    approvals=turn.approvals,
-                    on_message=turn.keeper.keep,
-                    on_approved=turn.keeper.note_approved,
-                )
-                told.text = result.text
-            return turn.keeper.outcome(result, began)
+        with _span(asked) as span:
+            async with self._opened(asked) as turn:
+                with bound(turn.bound), ReplyEvents(turn.reply_to) as told:
+                    result = await run_loop_messages(
+                        turn.options,
+                        turn.history,
+                        approvals=turn.approvals,
+                        on_message=turn.keeper.keep,
+                        on_approved=turn.keeper.note_approved,
+                    )
+                    told.text = result.text
+                outcome = turn.keeper.outcome(result, began)
+            _note(span, outcome)
+        return outcome
 
     async def stream(self, asked: TurnRequest) -> AsyncGenerator[ReplyDelta | TurnOutcome, None]:
         """The same as deltas, and the outcome last."""
+        # Whoever iterates must not see what is bound for the tools, nor must another turn of the same task.
+        context = copy_context()
+        items = self._streamed(asked)
+        try:
+            while (item := await InContext(context, anext(items, None))) is not None:
+                yield item
+        finally:
+            await InContext(context, items.aclose())
+
+    async def _streamed(self, asked: TurnRequest) -> AsyncGenerator[ReplyDelta | TurnOutcome, None]:
         began = time.monotonic()
-        async with self._opened(asked) as turn:
-            # Whoever iterates must not see what is bound for the tools, nor must another turn of the same task.
-            context = copy_context()
-            if asked.request is not None:
-                context.run(request.set_bound, turn.bound)
-            items = stream_loop(
-                turn.options,
-                turn.history,
-                approvals=turn.approvals,
-                on_message=turn.keeper.keep,
-                on_approved=turn.keeper.note_approved,
-            )
-            stop: StreamStop | None = None
-            try:
-                with ReplyEvents(turn.reply_to) as told:
-                    while (item := await InContext(context, anext(items, None))) is not None:
-                        if stop is not None:
-                            yield stop
-                            stop = None
-                        if isinstance(item, LoopResult):
-                            outcome = turn.keeper.outcome(item, began)
-                            told.text = item.text
-                        elif isinstance(item, StreamStop):
-                            stop = item  # held back until the reply is stored: some stop reading here
-                        else:
-                            if isinstance(item, TextDelta):
-                                told.delta(item.text)
-                            yield item
-            finally:
-                await InContext(context, items.aclose())
+        with _span(asked) as span:
+            async with self._opened(asked) as turn:
+                with bound(turn.bound), ReplyEvents(turn.reply_to) as told:
+                    items = stream_loop(
+                        turn.options,
+                        turn.history,
+                        approvals=turn.approvals,
+                        on_message=turn.keeper.keep,
+                        on_approved=turn.keeper.note_approved,
+                    )
+                    stop: StreamStop | None = None
+                    async with aclosing(items):
+                        async for item in items:
+                            if stop is not None:
+                                yield stop
+                                stop = None
+                            if isinstance(item, LoopResult):
+                                result = item
+                                told.text = item.text
+                            elif isinstance(item, StreamStop):
+                                stop = item  # held back until the reply is stored: some stop reading here
+                            else:
+                                if isinstance(item, TextDelta):
+                                    told.delta(item.text)
+                                yield item
+                outcome = turn.keeper.outcome(result, began)
+            _note(span, outcome)
         yield outcome
 
     @asynccontextmanager
@@ -174,6 +184,20 @@ class Turns:
         return {id: decision for id, decision in approvals.items() if id not in begun or id not in waiting}
 
 
+def _span(asked: TurnRequest) -> TurnSpan:
+    return turn_span(asked.conversation_id, agent=asked.agent, model=asked.options.model_name)
+
+
+def _note(span: TurnSpan, outcome: TurnOutcome) -> None:
+    span.set_outcome(
+        outcome.status,
+        outcome.aggregate_usage,
+        stop_reason=outcome.stop_reason,
+        text=outcome.text,
+        turn_id=outcome.turn_id,
+    )
+
+
 def _with_system(options: ChatOptions, system: str | None) -> ChatOptions:
     return options if system == options.system else replace(options, system=system)
 
@@ -191,9 +215,9 @@ def _with_message(asked: TurnRequest, claim: Claim | None, history: list[Message
     return [*history[:-1], *message]
 
 
-def _bound(asked: TurnRequest, claim: Claim | None) -> request.Request:
+def _bound(asked: TurnRequest, claim: Claim | None) -> Request:
     if asked.request is None:
-        return request.Request()
+        return Request()
     stored = None if claim is None else claim.started.user_message
     return replace(
         asked.request,

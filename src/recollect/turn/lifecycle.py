@@ -69,6 +69,7 @@ async def run_chat_turn(cfg: TurnConfig, input: TurnInput) -> TurnResult:
         said=[as_message(user_prompt(input), attachments_of(input.attachments))] if input.attachments else (),
         prepare=_preparing(cfg, input, conversation, problems),
         request=_request(input),
+        agent=cfg.agent_name,
         reply_to={"stream": cfg.stream_label, **payload},
         keeps_user=_or(input.persist_user, True),
         keeps_reply=_or(input.persist_assistant, True),

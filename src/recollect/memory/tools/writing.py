@@ -1,0 +1,196 @@
+"""The tools that write: remember something, forget something."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from weakref import WeakValueDictionary
+
+from recollect.errors import AtomSupersededError, NotFoundError
+from recollect.memory.extraction.likeness import same_words
+from recollect.memory.tools.inputs import FORMAT, MOST_HITS, moment, told_to_the_model
+from recollect.memory.tools.places import MemoryLike, Place, place_of
+from recollect.memory.tools.recalling import SECONDS, parameters
+from recollect.memory.tools.results import described
+from recollect.tools import Tool
+from recollect.tools.schema import InvalidInput
+from recollect.types.memory import Atom, Category, CategoryKind
+
+MOST_FORGOTTEN = 50
+KINDS = [kind.value for kind in CategoryKind if kind is not CategoryKind.PATTERN]
+NO_SUCH = "no such memory"
+
+REMEMBER = (
+    "Remember something for later conversations: one thing, in a short sentence that can be understood by itself."
+    " If it corrects or updates a memory you have seen, give that one's id in `replaces`."
+)
+FORGET = "Forget memories that the user does not want kept, by their ids as recall gave them."
+
+_REMEMBERED = {
+    "text": {
+        "type": "string",
+        "minLength": 1,
+        "maxLength": 2_000,
+        "description": "What to remember, such as 'Maya is vegetarian.'",
+    },
+    "category": {"type": "string", "enum": KINDS, "description": "What sort of thing it is: FACT, if left out."},
+    "valid_from": {"type": "string", "description": f"Since when it is true: {FORMAT}. Now, if left out."},
+    "replaces": {"type": "string", "description": "The id of the memory whose place it takes, if there is one."},
+}
+_FORGOTTEN = {
+    "ids": {
+        "type": "array",
+        "items": {"type": "string"},
+        "minItems": 1,
+        "maxItems": MOST_FORGOTTEN,
+        "description": "The ids of the memories to forget.",
+    }
+}
+
+
+class Remember(Tool):
+    """Lets a model keep something in a user's space, citing the user's message of the turn that runs.
+
+    What is known already, word for word, is not kept twice.
+
+    >>> from recollect import Recollect
+    >>> Remember(Recollect(":memory:").user("maya"), "ms_1").parameters["properties"]["category"]["enum"]
+    ['FACT', 'RULE', 'INTENTION', 'EPISODE', 'PREFERENCE']
+    """
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        memory: MemoryLike,
+        space_id: str,
+        *,
+        name: str = "remember",
+        description: str | None = None,
+        timeout: float | None = SECONDS,
+        requires_approval: bool = False,
+    ) -> None:
+        super().__init__(
+            name=name,
+            description=REMEMBER if description is None else description,
+            parameters=parameters(_REMEMBERED, "text"),
+            fn=_Writing(place_of(memory, space_id)).remember,
+            timeout=timeout,
+            requires_approval=requires_approval,
+        )
+
+
+class Forget(Tool):
+    """Lets a model put memories of a user's space aside, so that no recall gives them (`restore_atom` does undo it).
+
+    >>> from recollect import Recollect
+    >>> Forget(Recollect(":memory:").user("maya"), "ms_1", requires_approval=True).requires_approval
+    True
+    """
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        memory: MemoryLike,
+        space_id: str,
+        *,
+        name: str = "forget",
+        description: str | None = None,
+        timeout: float | None = SECONDS,
+        requires_approval: bool = False,
+    ) -> None:
+        super().__init__(
+            name=name,
+            description=FORGET if description is None else description,
+            parameters=parameters(_FORGOTTEN, "ids"),
+            fn=_Writing(place_of(memory, space_id)).forget,
+            timeout=timeout,
+            requires_approval=requires_approval,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Writing:
+    """What the tools do, in their place."""
+
+    place: Place
+
+    async def remember(
+        self, text: str, category: str | None = None, valid_from: str | None = None, replaces: str | None = None
+    ) -> dict[str, Any]:
+        since = moment("valid_from", valid_from)
+        kind = None if category is None else CategoryKind(category)
+        # The calls of one reply run at the same time: the second of two equal ones must see the first one's memory.
+        async with _lock(self.place.space_id):
+            with told_to_the_model():
+                if replaces is not None:
+                    return await self._replaced(text, kind, since, replaces)
+                known = await self._known(text, kind, since or self.place.now())
+                if known is not None:
+                    return {"status": "known already", "memory": described(known)}
+                added = await self.place.memory.add_atom(
+                    self.place.space_id,
+                    text,
+                    _category(kind),
+                    valid_from=since,
+                    **await self.place.source(),
+                )
+                return {"status": "remembered", "memory": described(added)}
+
+    async def forget(self, ids: list[str]) -> dict[str, Any]:
+        results = [{"id": id, "status": await self._forgotten(id)} for id in dict.fromkeys(ids)]
+        return {"forgotten": sum(each["status"] == "forgotten" for each in results), "results": results}
+
+    async def _replaced(
+        self, text: str, kind: CategoryKind | None, since: datetime | None, replaces: str
+    ) -> dict[str, Any]:
+        old = await self.place.atom(replaces)
+        if old is None:
+            raise InvalidInput(f"replaces: there is {NO_SUCH} as {replaces[:80]!r}; look it up first")
+        if same_words(old.text, text):
+            return {"status": "known already", "memory": described(old)}
+        is_pattern = old.category.kind is CategoryKind.PATTERN
+        try:
+            new = await self.place.memory.supersede_atom(
+                replaces,
+                text,
+                None if kind is None and not is_pattern else _category(kind),
+                valid_from=since,
+                **await self.place.source(),
+            )
+        except AtomSupersededError as error:
+            raise InvalidInput(f"replaces: {replaces} was replaced by {error.superseded_by} before") from error
+        return {"status": "remembered", "memory": described(new), "replaced": replaces}
+
+    async def _known(self, text: str, kind: CategoryKind | None, since: datetime) -> Atom | None:
+        """What says the same word for word; what happened on another day is something else."""
+        found = await self.place.memory.recall_by_topic(self.place.space_id, text, MOST_HITS)
+        for atom in found.atoms:
+            is_episode = CategoryKind.EPISODE in (kind, atom.category.kind)
+            if same_words(atom.text, text) and (not is_episode or atom.valid_from.date() == since.date()):
+                return atom
+        return None
+
+    async def _forgotten(self, id: str) -> str:
+        if await self.place.atom(id) is None:
+            return NO_SUCH
+        try:
+            await self.place.memory.archive_atom(id)
+        except NotFoundError:  # it was deleted meanwhile
+            return NO_SUCH
+        return "forgotten"
+
+
+def _category(kind: CategoryKind | None) -> Category:
+    kind = CategoryKind.FACT if kind is None else kind
+    return Category(kind.value.lower(), kind)
+
+
+_locks: WeakValueDictionary[tuple[int, str], asyncio.Lock] = WeakValueDictionary()
+
+
+def _lock(space_id: str) -> asyncio.Lock:
+    return _locks.setdefault((id(asyncio.get_running_loop()), space_id), asyncio.Lock())

@@ -1,0 +1,98 @@
+"""`bind`: an invocation's arguments put into a description's places for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from recollect.errors import AgentSpecError
+from recollect.specs.loading import declared_names, is_of
+from recollect.specs.model import AgentSpec, BoundSpec
+from recollect.specs.parameters import Parameter
+from recollect.specs.problems import spec_error, unknown
+from recollect.specs.trees import plain
+from recollect.specs.walking import tree_of
+
+_LEFT_OUT = object()
+
+
+def bind(spec: AgentSpec, arguments: Mapping[str, Any] | None = None, *, resuming: bool = False) -> BoundSpec:
+    """The description with the arguments' values where it names them; nothing else of it changes.
+
+    A value is used as it is: one that looks like `$other` is that text. An argument that is missing, or does not fit
+    its place, raises `AgentSpecError`. `resuming` needs no message: a turn goes on that has one.
+
+    >>> from recollect.specs import load_spec
+    >>> bind(load_spec({"name": "support", "model": "$model"}), {"model": "m-1", "userMessage": "Hi"}).model
+    'm-1'
+    """
+    given = _given(spec, {} if arguments is None else arguments)
+    tree = tree_of(spec)
+    if resuming:
+        tree.pop("userMessage", None)
+    try:
+        bound = BoundSpec.model_validate(_Filling(spec, given).filled(tree, ""))
+    except ValidationError as error:
+        raise spec_error(error, spec.name) from error
+    if bound.user_message is None and not resuming:
+        raise AgentSpecError("userMessage", "there is nothing to answer: its argument was not given.", spec.name)
+    return bound
+
+
+def _given(spec: AgentSpec, arguments: Any) -> dict[str, Any]:
+    """The arguments as plain JSON, checked against those declared, with the defaults."""
+    if not isinstance(arguments, Mapping):
+        raise AgentSpecError("arguments", f"they are a mapping, not {arguments!r:.60}.", spec.name)
+    given: dict[str, Any] = {}
+    for name, value in arguments.items():
+        if not isinstance(name, str):
+            raise AgentSpecError("arguments", f"their names are texts, not {name!r:.60}.", spec.name)
+        given[name] = plain(value, f"arguments.{name}", length=None, agent=spec.name)
+    if spec.arguments is None:
+        return given
+    for name in given:
+        if name not in declared_names(spec):
+            problem = unknown(name, declared_names(spec), "argument")
+            raise AgentSpecError(f"arguments.{name}", problem, spec.name)
+    for name, declared in spec.arguments.items():
+        if name not in given and declared.has_default:
+            given[name] = plain(declared.default)
+        elif name not in given and declared.required:
+            raise AgentSpecError(f"arguments.{name}", "it is required, and was not given.", spec.name)
+        elif name in given and declared.type is not None and not is_of(declared.type, given[name]):
+            problem = f"it is of type {declared.type}, not {given[name]!r:.60}."
+            raise AgentSpecError(f"arguments.{name}", problem, spec.name)
+    return given
+
+
+class _Filling:
+    """Puts values into a tree."""
+
+    def __init__(self, spec: AgentSpec, given: Mapping[str, Any]) -> None:
+        self._spec = spec
+        self._given = given
+
+    def filled(self, value: Any, path: str) -> Any:
+        """The same tree with values for parameters. An argument that may be missing leaves its place out."""
+        if isinstance(value, Parameter):
+            return self._value(value, path)
+        if isinstance(value, dict):
+            pairs = ((key, self.filled(each, f"{path}.{key}" if path else key)) for key, each in value.items())
+            return {key: each for key, each in pairs if each is not _LEFT_OUT}
+        if isinstance(value, list):
+            items = (self.filled(each, f"{path}[{index}]") for index, each in enumerate(value))
+            return [each for each in items if each is not _LEFT_OUT]
+        return value
+
+    def _value(self, parameter: Parameter, path: str) -> Any:
+        if parameter.name in self._given:
+            return self._given[parameter.name]
+        if parameter.name in (self._spec.arguments or {}):
+            return _LEFT_OUT
+        raise AgentSpecError(
+            path,
+            f"the argument {parameter.name!r} was not given: pass arguments={{{parameter.name!r}: …}}.",
+            self._spec.name,
+        )

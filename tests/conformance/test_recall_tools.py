@@ -1,0 +1,505 @@
+"""What a model can do with the memory tools, and what it cannot: on every store."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recollect import (
+    Category,
+    CategoryKind,
+    ConfigurationError,
+    InvalidArgumentError,
+    Recollect,
+    Tool,
+    ToolCall,
+    ToolResult,
+    request,
+)
+from recollect.app import User
+from recollect.memory.tools import (
+    Forget,
+    RecallByEntity,
+    RecallByTopic,
+    RecallTimeline,
+    Remember,
+    memory_tools,
+)
+from recollect.memory.tools.inputs import MOST_HITS, bounded, moment
+from recollect.memory.tools.results import TEXT_LENGTH
+from recollect.stores import AtomDraft
+from recollect.testing import ScriptedModel, calls, says
+from recollect.tools import dispatch, dispatch_all
+from recollect.tools.schema import InvalidInput
+from recollect.types.ids import new_id
+from recollect.types.memory import AtomStatus
+from tests.integration.memory.helping import NOON, Clock
+
+
+async def call(tool: Tool, **input: Any) -> dict[str, Any]:
+    """What the tool gives, as the model reads it."""
+    result = await run(tool, **input)
+    assert not result.is_error, result.content
+    found: dict[str, Any] = json.loads(result.content)
+    return found
+
+
+async def refused(tool: Tool, **input: Any) -> str:
+    """Why the tool cannot, as the model reads it."""
+    result = await run(tool, **input)
+    assert result.is_error, result.content
+    return result.content
+
+
+async def run(tool: Tool, **input: Any) -> ToolResult:
+    return await dispatch(ToolCall("call_1", tool.name, input), [tool])
+
+
+@pytest.fixture
+async def maya(rc: Recollect) -> User:
+    rc.clock = Clock()
+    return rc.user("maya")
+
+
+@pytest.fixture
+async def space_id(maya: User) -> str:
+    return (await maya.memory.create_space("daily")).id
+
+
+# Recall
+
+
+async def test_a_topic_gives_dated_and_cited_memories(maya: User, space_id: str) -> None:
+    talk = await maya.conversations.create("chat")
+    said = await maya.conversations.append_user_message(talk.id, "I am vegetarian.")
+    atom = await maya.memory.add_atom(
+        space_id,
+        "Maya is vegetarian.",
+        ("diet", "PREFERENCE"),
+        valid_from="2026-01-01T00:00:00Z",
+        source_conversation_id=talk.id,
+        source_message_ids=[said.id],
+    )
+    await maya.memory.add_atom(space_id, "Maya has two cats.")
+
+    found = await call(RecallByTopic(maya, space_id), query="what does Maya eat, is she vegetarian?", limit=1)
+
+    [memory] = found["memories"]
+    assert 0 < memory.pop("score") <= 1
+    assert memory == {
+        "id": atom.id,
+        "text": "Maya is vegetarian.",
+        "date": "2026-01-01T00:00:00+00:00",
+        "until": None,
+        "category": "diet",
+        "source": {"conversation_id": talk.id, "message_ids": [said.id]},
+    }
+
+
+async def test_an_empty_memory_says_so(maya: User, space_id: str) -> None:
+    for tool, input in (
+        (RecallByTopic(maya, space_id), {"query": "anything"}),
+        (RecallByEntity(maya, space_id), {"entity": "Acme"}),
+        (RecallTimeline(maya, space_id), {}),
+    ):
+        found = await call(tool, **input)
+        assert found["memories"] == []
+        assert "Nothing" in found["note"]
+
+
+async def test_a_topic_is_narrowed_by_what_the_application_set(maya: User, space_id: str) -> None:
+    await maya.memory.add_atom(space_id, "Maya likes green tea.", ("drinks", "PREFERENCE"))
+    await maya.memory.add_atom(space_id, "Maya likes tea rooms.", ("places", "PREFERENCE"))
+    drinks = RecallByTopic(maya.memory, space_id, category_names=["drinks"])
+    assert [each["category"] for each in (await call(drinks, query="tea"))["memories"]] == ["drinks"]
+    assert (await call(RecallByTopic(maya, space_id, min_score=1.0), query="tea"))["memories"] == []
+
+
+async def test_a_topic_can_be_asked_as_of_another_time(maya: User, space_id: str) -> None:
+    old = await maya.memory.add_atom(space_id, "Maya lives in Porto.", valid_from="2024-01-01T00:00:00Z")
+    await maya.memory.supersede_atom(old.id, "Maya lives in Lisbon.", valid_from="2025-06-01T00:00:00Z")
+    tool = RecallByTopic(maya, space_id)
+    now = await call(tool, query="where does Maya live")
+    then = await call(tool, query="where does Maya live", valid_at="2025-01-01")
+    assert [each["text"] for each in now["memories"]] == ["Maya lives in Lisbon."]
+    assert [each["text"] for each in then["memories"]] == ["Maya lives in Porto."]
+
+
+async def test_results_stay_small_however_much_there_is(maya: User, space_id: str) -> None:
+    await maya.memory.add_atoms(space_id, [{"text": f"Tea number {n}. " + "leaf " * 2_000} for n in range(40)])
+    found = await call(RecallByTopic(maya, space_id), query="tea", limit=1_000_000)
+    assert len(found["memories"]) == MOST_HITS
+    assert all(len(each["text"]) <= TEXT_LENGTH and each["text"].endswith("[…]") for each in found["memories"])
+    assert len((await call(RecallByTopic(maya, space_id), query="tea", limit=-3))["memories"]) == 1
+    assert len((await call(RecallByTopic(maya, space_id), query="tea"))["memories"]) == 5
+    assert len((await call(RecallByTopic(maya, space_id, limit=30), query="tea"))["memories"]) == 30
+
+
+async def test_an_entity_is_found_by_name_and_by_id_newest_first(maya: User, space_id: str) -> None:
+    acme = await maya.memory.create_entity(space_id, "ORGANIZATION", "Acme Corporation", aliases=["Acme"])
+    for day in range(1, 8):
+        await maya.memory.add_atom(
+            space_id, f"Meeting {day}.", valid_from=f"2026-01-0{day}T09:00:00Z", entity_ids=[acme.id]
+        )
+    tool = RecallByEntity(maya, space_id)
+    by_name, by_id = await call(tool, entity="acme", limit=2), await call(tool, entity=acme.id, limit=2)
+    assert by_name == by_id
+    assert [each["text"] for each in by_name["memories"]] == ["Meeting 7.", "Meeting 6."]
+    assert by_name["more"] == 5
+    assert "no entity 'ent_nothing'" in await refused(tool, entity="ent_nothing")
+
+
+async def test_a_timeline_shows_what_changed_in_order(maya: User, space_id: str) -> None:
+    memory = maya.memory
+    first = await memory.add_atom(space_id, "Maya lives in Porto.", valid_from="2024-01-01T00:00:00Z")
+    second = await memory.supersede_atom(first.id, "Maya lives in Lisbon.", valid_from="2025-06-01T00:00:00Z")
+    await memory.add_atom(
+        space_id, "Maya lives with Ana.", valid_from="2025-07-01T00:00:00Z", valid_to="2025-12-01T00:00:00Z"
+    )
+    await memory.add_atom(space_id, "Maya lives in Rome.", valid_from="2027-01-01T00:00:00Z")
+
+    found = (await call(RecallTimeline(maya, space_id), query="where Maya lives"))["memories"]
+    assert [(each["text"], each["status"]) for each in found] == [
+        ("Maya lives in Porto.", "superseded"),
+        ("Maya lives in Lisbon.", "current"),
+        ("Maya lives with Ana.", "over"),
+        ("Maya lives in Rome.", "upcoming"),
+    ]
+    assert found[0]["superseded_by"] == second.id
+    assert found[0]["until"] == found[1]["date"]
+
+
+async def test_a_timeline_is_cut_to_a_period_that_includes_its_last_day(maya: User, space_id: str) -> None:
+    for day, text in ((1, "one"), (2, "two"), (3, "three")):
+        start = f"2026-02-0{day}T15:00:00Z"
+        await maya.memory.add_atom(space_id, text, valid_from=start, valid_to=f"2026-02-0{day}T16:00:00Z")
+    found = await call(RecallTimeline(maya, space_id), from_date="2026-02-02", to_date="2026-02-02")
+    assert [each["text"] for each in found["memories"]] == ["two"]
+
+
+@pytest.mark.parametrize("date", ["yesterday", "2026-13-01", "03/01/2026", " ", "0001-01-01T00:00:00+14:00"])
+async def test_a_bad_date_is_answered_with_the_format(maya: User, space_id: str, date: str) -> None:
+    timeline, topic = RecallTimeline(maya, space_id), RecallByTopic(maya, space_id)
+    for said in (
+        await refused(timeline, from_date=date),
+        await refused(timeline, to_date=date),
+        await refused(topic, query="tea", valid_at=date),
+        await refused(Remember(maya, space_id), text="Tea.", valid_from=date),
+    ):
+        assert "ISO 8601" in said
+        assert "2026-03-01" in said
+    assert await maya.memory.list_atoms(space_id) == []
+
+
+async def test_what_does_not_fit_goes_back_to_the_model(maya: User, space_id: str) -> None:
+    topic = RecallByTopic(maya, space_id)
+    assert "query" in await refused(topic)
+    assert "not empty" in await refused(topic, query="   ")
+    assert "space_id" in await refused(topic, query="tea", space_id="ms_other")
+    assert "is after" in await refused(RecallTimeline(maya, space_id), from_date="2026-02-02", to_date="2026-02-01")
+
+
+async def test_a_tool_for_a_space_that_is_gone_fails_for_the_model(maya: User, space_id: str) -> None:
+    await maya.memory.delete_space(space_id)
+    inputs: list[dict[str, Any]] = [{"query": "tea"}, {"entity": "tea"}, {}, {"text": "tea"}, {"ids": ["atom_1"]}]
+    for tool, input in zip(memory_tools(maya, space_id, write=True), inputs, strict=True):
+        result = await run(tool, **input)
+        assert result.is_error or json.loads(result.content)["forgotten"] == 0
+
+
+def test_a_tool_needs_a_memory_and_a_space() -> None:
+    maya = Recollect(":memory:").user("maya")
+    with pytest.raises(ConfigurationError, match=r"user\.memory"):
+        RecallByTopic("maya", "ms_1")  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgumentError, match="space_id"):
+        Remember(maya, "")
+    with pytest.raises(InvalidArgumentError, match="limit"):
+        RecallByEntity(maya, "ms_1", limit=0)
+    with pytest.raises(InvalidArgumentError, match="min_score"):
+        RecallByTopic(maya, "ms_1", min_score=7)
+
+
+def test_the_model_is_never_asked_whose_memory_it_is() -> None:
+    for tool in memory_tools(Recollect(":memory:").user("maya"), "ms_secret", write=True):
+        text = json.dumps([tool.description, dict(tool.parameters)])
+        assert "ms_secret" not in text
+        assert not {"space_id", "user_id", "tenant_id"} & set(tool.parameters["properties"])
+        assert tool.parameters["additionalProperties"] is False
+    assert len(memory_tools(Recollect(":memory:").user("maya"), "ms_secret")) == 3
+
+
+# Remember
+
+
+async def test_what_is_remembered_cites_the_message_being_answered(maya: User, space_id: str) -> None:
+    talk = await maya.conversations.create("chat")
+    said = await maya.conversations.append_user_message(talk.id, "I am vegetarian since January.")
+    tool = Remember(maya, space_id)
+    with request.bind(conversation_id=talk.id, message_id=said.id):
+        done = await call(tool, text="Maya is vegetarian.", category="PREFERENCE", valid_from="2026-01-01")
+    assert done["status"] == "remembered"
+    [atom] = await maya.memory.list_atoms(space_id)
+    assert (atom.id, atom.text) == (done["memory"]["id"], "Maya is vegetarian.")
+    assert (atom.category.name, atom.category.kind) == ("preference", "PREFERENCE")
+    assert atom.valid_from == datetime(2026, 1, 1, tzinfo=UTC)
+    assert (atom.source_conversation_id, atom.source_message_ids) == (talk.id, (said.id,))
+    assert done["memory"]["source"] == {"conversation_id": talk.id, "message_ids": [said.id]}
+
+
+async def test_another_users_conversation_is_not_cited(rc: Recollect, maya: User, space_id: str) -> None:
+    bob = rc.user("bob")
+    talk = await bob.conversations.create("chat")
+    said = await bob.conversations.append_user_message(talk.id, "Tell Maya hello.")
+    with request.bind(conversation_id=talk.id, message_id=said.id):
+        done = await call(Remember(maya, space_id), text="Bob says hello.")
+    assert done["memory"]["source"] is None
+
+
+async def test_outside_of_a_turn_there_is_nothing_to_cite(maya: User, space_id: str) -> None:
+    done = await call(Remember(maya, space_id), text="Maya has two cats.")
+    assert done["memory"]["source"] is None
+    assert done["memory"]["date"] == NOON.isoformat(timespec="seconds")
+    assert done["memory"]["category"] == "fact"
+
+
+async def test_the_same_again_is_known_already(maya: User, space_id: str) -> None:
+    await maya.memory.add_atoms(space_id, [{"text": f"Maya has {n} cats and a dog."} for n in range(30)])
+    tool = Remember(maya, space_id)
+    first = await call(tool, text="Maya has two cats.")
+    again = await call(tool, text="  maya has TWO cats")
+    assert (first["status"], again["status"]) == ("remembered", "known already")
+    assert again["memory"]["id"] == first["memory"]["id"]
+    assert (await call(tool, text="Maya has no cats."))["status"] == "remembered"
+
+
+async def test_the_same_twice_in_one_reply_is_kept_once(maya: User, space_id: str) -> None:
+    tools = [Remember(maya, space_id), Remember(maya.memory, space_id, name="note")]
+    wanted = [ToolCall(f"c{n}", tools[n % 2].name, {"text": "Maya has two cats."}) for n in range(6)]
+    results = await dispatch_all(wanted, tools)
+    assert sorted(json.loads(result.content)["status"] for result in results) == ["known already"] * 5 + ["remembered"]
+    assert len(await maya.memory.list_atoms(space_id)) == 1
+
+
+async def test_what_happens_again_on_another_day_is_another_memory(maya: User, space_id: str) -> None:
+    tool = Remember(maya, space_id)
+    days = ["2026-02-01", "2026-02-02", "2026-02-02T18:00:00Z"]
+    done = [await call(tool, text="Maya ran 5 km.", category="EPISODE", valid_from=day) for day in days]
+    assert [each["status"] for each in done] == ["remembered", "remembered", "known already"]
+
+
+async def test_what_was_forgotten_can_be_remembered_again(maya: User, space_id: str) -> None:
+    tool = Remember(maya, space_id)
+    first = await call(tool, text="Maya has two cats.")
+    await call(Forget(maya, space_id), ids=[first["memory"]["id"]])
+    assert (await call(tool, text="Maya has two cats."))["status"] == "remembered"
+
+
+async def test_a_correction_takes_the_old_ones_place(maya: User, space_id: str) -> None:
+    tool = Remember(maya, space_id)
+    old = await maya.memory.add_atom(
+        space_id, "Maya lives in Porto.", ("home", "FACT"), 5, valid_from="2024-01-01T00:00:00Z"
+    )
+    done = await call(tool, text="Maya lives in Lisbon.", valid_from="2026-01-01", replaces=old.id)
+    assert done["replaced"] == old.id
+    [atom] = await maya.memory.list_atoms(space_id)
+    assert (atom.text, atom.supersedes, atom.category.name, atom.importance) == (
+        "Maya lives in Lisbon.",
+        old.id,
+        "home",
+        5,
+    )
+    assert "was replaced by " + atom.id in await refused(tool, text="Maya lives in Rome.", replaces=old.id)
+    same = await call(tool, text="Maya lives in Lisbon", replaces=atom.id)
+    assert same["status"] == "known already"
+
+
+async def test_only_a_memory_of_this_space_can_be_replaced(rc: Recollect, maya: User, space_id: str) -> None:
+    others = await strangers(rc, maya)
+    tool = Remember(maya, space_id)
+    for id in [*others, "atom_nothing", "", "\x00"]:
+        assert "no such memory" in await refused(tool, text="Now mine.", replaces=id)
+    assert await maya.memory.list_atoms(space_id) == []
+    await unharmed(rc, others)
+
+
+async def test_a_pattern_can_be_corrected(rc: Recollect, maya: User, space_id: str) -> None:
+    pattern = AtomDraft(new_id("atom"), "Maya runs on Sundays.", Category("pattern", CategoryKind.PATTERN), NOON)
+    [found] = await rc.store.memories.add(maya.scope, space_id, [pattern], now=NOON)
+    done = await call(Remember(maya, space_id), text="Maya runs on Mondays.", replaces=found.id)
+    assert (done["replaced"], done["memory"]["category"]) == (found.id, "fact")
+
+
+async def test_what_cannot_be_kept_is_refused(maya: User, space_id: str) -> None:
+    tool = Remember(maya, space_id)
+    assert "PATTERN" in await refused(tool, text="Maya runs on Sundays.", category="PATTERN")
+    assert "too long" in await refused(tool, text="x" * 3_000)
+    assert "cannot be stored" in await refused(tool, text="Maya\x00")
+    assert await maya.memory.list_atoms(space_id) == []
+
+
+# Forget
+
+
+async def test_what_is_forgotten_is_recalled_no_more(maya: User, space_id: str) -> None:
+    atom = await maya.memory.add_atom(space_id, "Maya has two cats.")
+    done = await call(Forget(maya, space_id), ids=[atom.id, atom.id, "atom_nothing"])
+    assert done == {
+        "forgotten": 1,
+        "results": [{"id": atom.id, "status": "forgotten"}, {"id": "atom_nothing", "status": "no such memory"}],
+    }
+    assert (await call(RecallByTopic(maya, space_id), query="cats"))["memories"] == []
+    assert (await call(RecallTimeline(maya, space_id)))["memories"] == []
+    kept = await maya.memory.get_atom(atom.id)
+    assert kept is not None
+    assert kept.status is AtomStatus.ARCHIVED
+    again = await call(Forget(maya, space_id), ids=[atom.id])
+    assert again["results"] == [{"id": atom.id, "status": "no such memory"}]
+
+
+async def test_nothing_of_another_space_or_user_can_be_forgotten(rc: Recollect, maya: User, space_id: str) -> None:
+    others = await strangers(rc, maya)
+    mine = await maya.memory.add_atom(space_id, "Mine.")
+    done = await call(Forget(maya, space_id), ids=[*others, mine.id])
+    assert [each["status"] for each in done["results"]] == ["no such memory"] * len(others) + ["forgotten"]
+    await unharmed(rc, others)
+
+
+async def test_forgetting_can_need_approval(maya: User, space_id: str) -> None:
+    atom = await maya.memory.add_atom(space_id, "Maya has two cats.")
+    talk = await maya.conversations.create("chat")
+    tool = Forget(maya, space_id, requires_approval=True)
+    model = ScriptedModel([calls("forget", ids=[atom.id]), says("Forgotten.")])
+    stopped = await maya.conversations.run_turn(talk.id, model, "Forget my cats.", tools=[tool])
+    assert stopped.status == "approval"
+    assert len(await maya.memory.list_atoms(space_id)) == 1
+    await maya.conversations.run_turn(talk.id, model, tools=[tool], approvals={stopped.pending[0].id: True})
+    assert await maya.memory.list_atoms(space_id) == []
+
+
+# Isolation
+
+
+async def strangers(rc: Recollect, maya: User) -> list[str]:
+    """Ids of memories that a tool for one of Maya's spaces must not reach: Maya's own, another user's, a tenant's."""
+    users = [maya, rc.user("bob"), rc.user("maya", tenant_id="acme"), rc.user("maya", app_id="other")]
+    found = []
+    for user in users:
+        space = await user.memory.create_space("elsewhere")
+        found.append((await user.memory.add_atom(space.id, "Elsewhere, tea is a secret.")).id)
+    return found
+
+
+async def unharmed(rc: Recollect, ids: list[str]) -> None:
+    users = [rc.user("maya"), rc.user("bob"), rc.user("maya", tenant_id="acme"), rc.user("maya", app_id="other")]
+    for user, id in zip(users, ids, strict=True):
+        atom = await user.memory.get_atom(id)
+        assert atom is not None
+        assert (atom.status, atom.superseded_by, atom.text) == (AtomStatus.ACTIVE, None, "Elsewhere, tea is a secret.")
+
+
+async def test_recall_stays_in_its_space(rc: Recollect, maya: User, space_id: str) -> None:
+    await strangers(rc, maya)
+    for tool, input in zip(
+        memory_tools(maya, space_id), ({"query": "tea secret"}, {"entity": "tea"}, {"query": "tea"}), strict=True
+    ):
+        assert (await call(tool, **input))["memories"] == []
+
+
+async def test_a_tool_made_for_another_users_space_reads_and_writes_nothing(rc: Recollect, maya: User) -> None:
+    for owner in (rc.user("bob"), rc.user("maya", tenant_id="acme"), rc.user("maya", app_id="other")):
+        space = await owner.memory.create_space("private")
+        atom = await owner.memory.add_atom(space.id, "The secret is tea.")
+        topic, entity, timeline, remember, forget = memory_tools(maya, space.id, write=True)
+        for said in (
+            await refused(topic, query="secret tea"),
+            await refused(entity, entity="tea"),
+            await refused(timeline),
+            await refused(remember, text="The secret is coffee."),
+            await refused(remember, text="The secret is coffee.", replaces=atom.id),
+        ):
+            assert "The secret is tea" not in said
+        assert (await call(forget, ids=[atom.id]))["forgotten"] == 0
+        assert await owner.memory.list_atoms(space.id) == [atom]
+
+
+# In turns
+
+
+async def test_a_model_recalls_in_the_middle_of_a_turn(maya: User, space_id: str) -> None:
+    await maya.memory.add_atom(space_id, "Maya is vegetarian and allergic to peanuts.")
+    talk = await maya.conversations.create("chat")
+    script = [
+        calls("recall_by_topic", query="Maya's dietary restrictions"),
+        says("You are vegetarian, and allergic to peanuts.", expect="allergic to peanuts"),
+    ]
+    with ScriptedModel(script) as model:
+        outcome = await maya.conversations.run_turn(
+            talk.id, model, "Did I tell you what I cannot eat?", tools=memory_tools(maya, space_id)
+        )
+    assert outcome.text == "You are vegetarian, and allergic to peanuts."
+    assert [each.is_error for each in outcome.tool_invocations] == [False]
+
+
+async def test_what_a_model_remembers_in_a_turn_cites_the_users_message(maya: User, space_id: str) -> None:
+    talk = await maya.conversations.create("chat")
+    tools = memory_tools(maya, space_id, write=True)
+    model = ScriptedModel([calls("remember", text="Maya has two cats."), says("Noted."), says("Bye.")])
+    outcome = await maya.conversations.run_turn(talk.id, model, "I have two cats.", tools=tools)
+    await maya.conversations.run_turn(talk.id, model, "Bye.", tools=tools)
+    [atom] = await maya.memory.list_atoms(space_id)
+    said = outcome.appended_messages[0]
+    assert (atom.source_conversation_id, atom.source_message_ids) == (talk.id, (said.id,))
+
+
+def test_the_tools_work_without_async_too() -> None:
+    with Recollect(":memory:") as rc:
+        maya: Any = rc.user("maya")
+        space = maya.memory.create_space("daily")
+        talk = maya.conversations.create("chat")
+        script = [calls("remember", text="Maya has two cats."), calls("recall_by_topic", query="cats"), says("Two.")]
+        with ScriptedModel(script) as model:
+            tools = memory_tools(maya, space.id, write=True)
+            outcome = maya.conversations.run_turn(talk.id, model, "I have two cats.", tools=tools)
+        assert [each.is_error for each in outcome.tool_invocations] == [False, False]
+
+
+# Values
+
+
+@given(st.one_of(st.none(), st.integers(), st.floats(-1e9, 1e9)), st.integers(1, 50))
+def test_a_limit_is_always_within_bounds(asked: float | None, usual: int) -> None:
+    assert 1 <= bounded(asked, usual) <= max(usual, MOST_HITS)
+
+
+@given(st.datetimes(timezones=st.just(UTC)))
+def test_a_moment_is_read_as_it_was_written(written: datetime) -> None:
+    assert moment("at", written.isoformat()) == written
+    assert moment("at", written.replace(tzinfo=None).isoformat()) == written
+    day, end = moment("at", written.date().isoformat()), moment("at", written.date().isoformat(), at_end=True)
+    assert day is not None
+    assert end is not None
+    assert day <= written <= end
+
+
+@given(st.text())
+def test_any_other_text_is_no_moment(text: str) -> None:
+    try:
+        found = moment("at", text)
+    except InvalidInput:
+        return
+    assert found is not None
+    assert found.tzinfo is UTC
+
+
+async def test_tools_of_two_spaces_run_side_by_side(maya: User) -> None:
+    spaces = [await maya.memory.create_space(name) for name in ("work", "home")]
+    tools = [Remember(maya, space.id, name=f"note_{space.name}") for space in spaces]
+    await asyncio.gather(*(call(tool, text=f"Fact {n}.") for tool in tools for n in range(5)))
+    for space in spaces:
+        assert len(await maya.memory.list_atoms(space.id)) == 5
