@@ -22,13 +22,21 @@ _EXPORTS = {
         *("ProviderOverloadedError", "ProviderRateLimitError", "ProviderRequestError", "ProviderResponseError"),
         *("ProviderTimeoutError", "RecollectError", "SchemaVersionError", "StoreBusyError", "StoreClosedError"),
         *("StoreCorruptError", "StoreError", "StoreFullError", "StoreReadOnlyError", "StoreUnavailableError"),
-        *("ToolError", "ToolSchemaError", "TurnConflictError", "UnknownModelError"),
+        *("ToolError", "ToolSchemaError", "TurnConflictError", "UnknownModelError", "AgentSpecError"),
+        *("AlreadyDecidedError", "McpError", "SkillError"),
     ),
     "recollect.jobs": ("WorkerOptions",),
     "recollect.memory.extraction.llm": ("LlmExtractor",),
     "recollect.memory.extraction.replay": ("ReplayProgress", "ReplayReport"),
     "recollect.memory.extraction.values": ("ExtractedEntity", "ExtractedFact", "Extraction", "Window"),
     "recollect.memory.pattern_mining": ("PatternMining",),
+    "recollect.memory.tools": (
+        *("Forget", "RecallByEntity", "RecallByTopic", "RecallTimeline", "Remember", "memory_tools"),
+    ),
+    "recollect.skills": ("Skill", "SkillResolver", "load_skills", "skill"),
+    "recollect.specs": ("AgentSpec", "load_spec"),
+    "recollect.tools.mcp": ("McpServer", "mcp_tools"),
+    "recollect.turn": ("Attachment", "TurnConfig", "TurnInput", "TurnResult", "run_chat_turn"),
     "recollect.types": (
         *("ChatReply", "ChatUsage", "Message", "MessagePart", "ReplyDelta", "StreamStop", "TextDelta"),
         *("ThinkingDelta", "ToolCall", "ToolResult", "ToolUseEnd", "ToolUseInputDelta", "ToolUseStart"),
@@ -47,6 +55,8 @@ _EXPORTS = {
         *("RecallHit", "RecallMode", "RecallResult"),
     ),
     "recollect.types.scope": ("Scope",),
+    "recollect.types.turns": ("Identity", "Session", "TurnProblem"),
+    "recollect.user": ("User",),
     "recollect.tools": ("Tool", "tool"),
     "recollect.chat": (
         *("AnthropicModel", "Approval", "ChatOptions", "ChatRequest", "CompatibleModel", "GeminiModel"),
@@ -87,6 +97,8 @@ if TYPE_CHECKING:
     from recollect.embed import OnnxEmbedder as OnnxEmbedder
     from recollect.embed import StaticEmbedder as StaticEmbedder
     from recollect.embed import resolve_embedder as resolve_embedder
+    from recollect.errors import AgentSpecError as AgentSpecError
+    from recollect.errors import AlreadyDecidedError as AlreadyDecidedError
     from recollect.errors import AtomSupersededError as AtomSupersededError
     from recollect.errors import BudgetExceededError as BudgetExceededError
     from recollect.errors import ChatError as ChatError
@@ -97,6 +109,7 @@ if TYPE_CHECKING:
     from recollect.errors import InvalidArgumentError as InvalidArgumentError
     from recollect.errors import JobLostError as JobLostError
     from recollect.errors import MaxIterationsError as MaxIterationsError
+    from recollect.errors import McpError as McpError
     from recollect.errors import MissingExtraError as MissingExtraError
     from recollect.errors import MissingKeyError as MissingKeyError
     from recollect.errors import NotFoundError as NotFoundError
@@ -111,6 +124,7 @@ if TYPE_CHECKING:
     from recollect.errors import ProviderTimeoutError as ProviderTimeoutError
     from recollect.errors import RecollectError as RecollectError
     from recollect.errors import SchemaVersionError as SchemaVersionError
+    from recollect.errors import SkillError as SkillError
     from recollect.errors import StoreBusyError as StoreBusyError
     from recollect.errors import StoreClosedError as StoreClosedError
     from recollect.errors import StoreCorruptError as StoreCorruptError
@@ -131,8 +145,27 @@ if TYPE_CHECKING:
     from recollect.memory.extraction.values import Extraction as Extraction
     from recollect.memory.extraction.values import Window as Window
     from recollect.memory.pattern_mining import PatternMining as PatternMining
+    from recollect.memory.tools import Forget as Forget
+    from recollect.memory.tools import RecallByEntity as RecallByEntity
+    from recollect.memory.tools import RecallByTopic as RecallByTopic
+    from recollect.memory.tools import RecallTimeline as RecallTimeline
+    from recollect.memory.tools import Remember as Remember
+    from recollect.memory.tools import memory_tools as memory_tools
+    from recollect.skills import Skill as Skill
+    from recollect.skills import SkillResolver as SkillResolver
+    from recollect.skills import load_skills as load_skills
+    from recollect.skills import skill as skill
+    from recollect.specs import AgentSpec as AgentSpec
+    from recollect.specs import load_spec as load_spec
     from recollect.tools import Tool as Tool
     from recollect.tools import tool as tool
+    from recollect.tools.mcp import McpServer as McpServer
+    from recollect.tools.mcp import mcp_tools as mcp_tools
+    from recollect.turn import Attachment as Attachment
+    from recollect.turn import TurnConfig as TurnConfig
+    from recollect.turn import TurnInput as TurnInput
+    from recollect.turn import TurnResult as TurnResult
+    from recollect.turn import run_chat_turn as run_chat_turn
     from recollect.types import ChatReply as ChatReply
     from recollect.types import ChatUsage as ChatUsage
     from recollect.types import Message as Message
@@ -186,6 +219,10 @@ if TYPE_CHECKING:
     from recollect.types.memory import RecallMode as RecallMode
     from recollect.types.memory import RecallResult as RecallResult
     from recollect.types.scope import Scope as Scope
+    from recollect.types.turns import Identity as Identity
+    from recollect.types.turns import Session as Session
+    from recollect.types.turns import TurnProblem as TurnProblem
+    from recollect.user import User as User
 
 __all__ = ["__version__", *sorted(_HOME)]
 

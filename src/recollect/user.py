@@ -41,7 +41,17 @@ class Home(Protocol):
 class User:
     """One user's handle: `scope` says whose, `conversations` holds what was said, `memory` what is remembered,
     `working_context` puts both into a prompt, `agents` runs those that were registered, and `admin` hands it all
-    out, erases it, or says what it cost."""
+    out, erases it, or says what it cost.
+
+    >>> import asyncio
+    >>> from recollect import Recollect
+    >>> from recollect.testing import ScriptedModel, says
+    >>> async def main():
+    ...     async with Recollect(":memory:", model=ScriptedModel([says("Hello, Maya!")])) as rc:
+    ...         return await rc.user("maya").chat("Hi, I'm Maya.")
+    >>> asyncio.run(main()).text
+    'Hello, Maya!'
+    """
 
     __slots__ = ("_home", "conversations", "scope")
 

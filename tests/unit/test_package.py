@@ -16,23 +16,26 @@ import pytest
 import recollect
 
 NAMES = """
-AnthropicModel Approval AssistantTurn Atom AtomStatus AtomSupersededError Binding BudgetExceededError
-Category CategoryKind ChatError ChatOptions ChatReply ChatRequest ChatUsage Citation CompatibleModel
-ConfigurationError Conversation ConversationClosedError ConversationScope Embedder EmbeddingError Entity
-EntityType Erased Event ExportReport ExtractedEntity ExtractedFact Extraction ExtractionError
-ExtractionPolicy ExtractionRun FunctionEmbedder GeminiModel InvalidArgumentError Job JobLostError JobStatus
-LlmExtractor LoopResult MaxIterationsError MediaBlock MemorySpace Message MessagePart MissingExtraError
-MissingKeyError Model NotFoundError OllamaModel OnnxEmbedder OpenAIModel OpenRouterModel
+AgentSpec AgentSpecError AlreadyDecidedError AnthropicModel Approval AssistantTurn Atom AtomStatus
+AtomSupersededError Attachment Binding BudgetExceededError Category CategoryKind ChatError ChatOptions
+ChatReply ChatRequest ChatUsage Citation CompatibleModel ConfigurationError Conversation
+ConversationClosedError ConversationScope Embedder EmbeddingError Entity EntityType Erased Event
+ExportReport ExtractedEntity ExtractedFact Extraction ExtractionError ExtractionPolicy ExtractionRun Forget
+FunctionEmbedder GeminiModel Identity InvalidArgumentError Job JobLostError JobStatus LlmExtractor
+LoopResult MaxIterationsError McpError McpServer MediaBlock MemorySpace Message MessagePart
+MissingExtraError MissingKeyError Model NotFoundError OllamaModel OnnxEmbedder OpenAIModel OpenRouterModel
 OutputValidationError PatternMining ProviderAuthError ProviderConnectionError ProviderError
 ProviderOverloadedError ProviderRateLimitError ProviderRegistration ProviderRequestError
-ProviderResponseError ProviderTimeoutError RecallHit RecallMode RecallResult Recollect RecollectError
-ReplayProgress ReplayReport ReplyDelta RollingSummary SchemaVersionError Scope StaticEmbedder StoreBusyError
+ProviderResponseError ProviderTimeoutError RecallByEntity RecallByTopic RecallHit RecallMode RecallResult
+RecallTimeline Recollect RecollectError Remember ReplayProgress ReplayReport ReplyDelta RollingSummary
+SchemaVersionError Scope Session Skill SkillError SkillResolver StaticEmbedder StoreBusyError
 StoreClosedError StoreCorruptError StoreError StoreFullError StoreReadOnlyError StoreUnavailableError
 StoredMessage StreamStop TextBlock TextDelta ThinkingDelta Tool ToolCall ToolError ToolResult
-ToolResultBlock ToolSchemaError ToolUseBlock ToolUseEnd ToolUseInputDelta ToolUseStart TurnConflictError
-TurnOutcome UnknownModelError UsageRecord UsageTotal Window WorkerOptions WorkingContext XaiModel
-__version__ assistant_message audio_part file_part image_part make_usage message_text open_model
-resolve_embedder run_loop run_loop_messages run_loop_stream run_loop_stream_messages stream_loop
+ToolResultBlock ToolSchemaError ToolUseBlock ToolUseEnd ToolUseInputDelta ToolUseStart TurnConfig
+TurnConflictError TurnInput TurnOutcome TurnProblem TurnResult UnknownModelError UsageRecord UsageTotal
+User Window WorkerOptions WorkingContext XaiModel __version__ assistant_message audio_part file_part
+image_part load_skills load_spec make_usage mcp_tools memory_tools message_text open_model resolve_embedder
+run_chat_turn run_loop run_loop_messages run_loop_stream run_loop_stream_messages skill stream_loop
 system_message text_part tool tool_result_message user_message with_providers
 """.split()  # noqa: SIM905
 
@@ -80,7 +83,7 @@ def test_every_exported_name_is_explained(name: str) -> None:
         *("Atom", "AtomStatus", "Embedder", "Entity", "EntityType", "MemorySpace", "RecallHit", "RecallMode"),
         *("RecallResult", "TurnOutcome", "WorkingContext", "Binding", "Citation", "ExportReport", "ExtractedEntity"),
         *("ExtractedFact", "Extraction", "ExtractionPolicy", "ExtractionRun", "Job", "JobStatus", "ReplayProgress"),
-        *("ReplayReport", "UsageRecord", "UsageTotal", "Window"),
+        *("ReplayReport", "UsageRecord", "UsageTotal", "Window", "mcp_tools"),
     ):
         assert ">>>" in text, f"{name} has no example"
 

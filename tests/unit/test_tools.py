@@ -512,3 +512,11 @@ async def test_a_schema_written_by_hand_is_checked_too() -> None:
 def test_no_input_whatsoever_makes_dispatch_raise(input: dict[str, Any]) -> None:
     result = asyncio.run(dispatch(ToolCall("c", "book", input), [book]))
     assert result.is_error
+
+
+async def test_a_schema_that_points_elsewhere_is_not_fetched() -> None:
+    schema = {"type": "object", "properties": {"x": {"$ref": "http://127.0.0.1:1/schema.json"}}}
+    tool_ = Tool("look", "Looks.", schema, lambda x: x)
+    result = await dispatch(ToolCall("c1", "look", {"x": 1}), [tool_])
+    assert result.is_error
+    assert "Unresolvable" in result.content

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Sequence
@@ -38,6 +39,8 @@ class Keeper:
         self._prepared = prepared
         self._kept: list[StoredMessage] = []
         self._unsaved: list[MessageDraft] = []
+        self._one_at_a_time = asyncio.Lock()
+        self._failing = claim is None
         self._in_doubt = False
         self.turn_id = new_id("turn") if claim is None else claim.turn_id
         self._starts = claim is None or (request.draft is not None and not request.keeps_user)
@@ -63,22 +66,25 @@ class Keeper:
         if not self._request.lenient:
             await self._append([draft], last)
             return
-        self._unsaved.append(draft)
-        if self._request.conversation_id is None or (len(self._unsaved) > 1 and not last):
-            return  # the store failed a moment ago: it is not waited for again before the end
-        try:
-            await self._append(await self._missing(), last)
-        except StoreError as error:
-            self._in_doubt = self._in_doubt or error.in_doubt
-            self._request.problems.append(TurnProblem("store_reply", error))
-            log.warning("a turn of %s goes on unkept", self._request.conversation_id, exc_info=error)
-        else:
-            self._unsaved.clear()
+        async with self._one_at_a_time:  # results of tools come as they like
+            self._unsaved.append(draft)
+            if self._request.conversation_id is None or (self._failing and not last):
+                return  # the store failed a moment ago: it is not waited for again before the end
+            try:
+                await self._append(await self._missing(), last)
+            except StoreError as error:
+                self._failing = True
+                self._in_doubt = self._in_doubt or error.in_doubt
+                self._request.problems.append(TurnProblem("store_reply", error))
+                log.warning("a turn of %s goes on unkept", self._request.conversation_id, exc_info=error)
+            else:
+                self._failing = False
+                self._unsaved.clear()
 
     async def _missing(self) -> list[MessageDraft]:
         """What is not stored yet: a store that broke while committing may have kept it after all."""
         if not self._in_doubt:
-            return self._unsaved
+            return [*self._unsaved]
         log_, scope = self._runtime.store.conversations, self._request.scope
         return [draft for draft in self._unsaved if await log_.message(scope, draft.id) is None]
 

@@ -111,12 +111,13 @@ def binder_for_schema(schema: Mapping[str, Any], name: str) -> Bind:
     """An input check for a JSON schema written by hand or sent by another program."""
     from jsonschema import Draft202012Validator
     from jsonschema.exceptions import SchemaError, best_match
+    from referencing import Registry
 
     try:
         Draft202012Validator.check_schema(schema)
     except SchemaError as error:
         raise ToolSchemaError(f"Tool {name!r}: its parameters are not a valid JSON schema: {error.message}.") from error
-    validator = Draft202012Validator(schema)
+    validator = Draft202012Validator(schema, registry=Registry())  # a reference elsewhere is not fetched
 
     def bind(values: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         worst = best_match(validator.iter_errors(values))

@@ -25,6 +25,10 @@ class TurnConfig:
 
     `runtime` is a user's handle, `rc.user(...)`. `agent_name` is the namespace of the conversations, and
     `stream_label` goes with every event of a reply.
+
+    >>> from recollect import Recollect
+    >>> TurnConfig(Recollect(":memory:").user("maya"), "greeter", system_base="Be kind.").agent_name
+    'greeter'
     """
 
     runtime: UserHandle
@@ -55,6 +59,9 @@ class TurnInput:
       answer; the source is the agent's name by default.
     - `fallback_text` is the answer in the place of the model's, when there is no key for example. `system_override` is
       the whole system prompt; nothing is recalled then.
+
+    >>> TurnInput(Session("web-42"), Identity("maya"), "Hi!", recall_opts={"limit": 3}).text
+    'Hi!'
     """
 
     session: Session
@@ -92,6 +99,9 @@ class TurnResult:
     `ok` says that there is one; without, calls in `pending` wait for a decision (`status` is "approval" then).
     `atoms_used` are the memories that the model was given, each with its citation. `problems` are failures that did
     not end the turn: a memory that could not be asked, a message that could not be stored.
+
+    >>> str(TurnResult(ok=True, text="Hello!"))
+    'Hello!'
     """
 
     ok: bool

@@ -1,0 +1,190 @@
+"""Every door leads the same way: what is recalled is what was known before the message, whoever asks."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from recollect import ChatOptions, ChatRequest, Identity, Recollect, Session, Tool, TurnConfig, TurnInput, User, request
+from recollect.conversations.turns import Turns
+from recollect.stores import ConversationLog
+from recollect.testing import FunctionModel, ScriptedModel, calls, says
+from recollect.turn import run_chat_turn
+from recollect.types.conversations import TurnOutcome
+
+SAID = "My passport is in the blue suitcase."
+
+Door = Callable[[User, str, ScriptedModel, str], Awaitable[Any]]
+
+
+async def by_run_turn(user: User, space_id: str, model: ScriptedModel, text: str) -> None:
+    talk = await user.conversations.find_or_create("door")
+    await user.conversations.run_turn(talk.id, model, text, memory_space_id=space_id)
+
+
+async def by_stream_turn(user: User, space_id: str, model: ScriptedModel, text: str) -> None:
+    talk = await user.conversations.find_or_create("door")
+    async for _ in user.conversations.stream_turn(talk.id, model, text, memory_space_id=space_id):
+        pass
+
+
+async def by_run_chat_turn(user: User, space_id: str, model: ScriptedModel, text: str) -> None:
+    cfg = TurnConfig(user, "door", chat_opts=ChatOptions(model=model))
+    given = TurnInput(Session("s"), Identity("maya"), text, recall_opts={"space_id": space_id, "min_score": 0})
+    await run_chat_turn(cfg, given)
+
+
+async def by_chat(user: User, space_id: str, model: ScriptedModel, text: str) -> None:
+    await user.chat(text, namespace="door", space="talks", model=model)
+
+
+async def by_chat_stream(user: User, space_id: str, model: ScriptedModel, text: str) -> None:
+    async for _ in user.chat_stream(text, namespace="door", space="talks", model=model):
+        pass
+
+
+async def by_agent(user: User, space_id: str, model: ScriptedModel, text: str) -> None:
+    talk = await user.conversations.find_or_create("door")
+    given = {"userMessage": text}
+    await user.agents.invoke("door", given, conversation_id=talk.id, model=model, memory_space_id=space_id)
+
+
+DOORS: list[Door] = [by_run_turn, by_stream_turn, by_run_chat_turn, by_chat, by_chat_stream, by_agent]
+
+
+@pytest.fixture
+def instant_memory(rc: Recollect, monkeypatch: pytest.MonkeyPatch) -> Callable[[User, str], None]:
+    """Makes what is stored a memory at once: whoever recalled after storing would be told what was just said."""
+
+    def remember_at_once(user: User, space_id: str) -> None:
+        log: ConversationLog = rc.store.conversations
+        begin = log.begin_turn
+
+        async def begin_turn(scope: Any, id: str, *given: Any, **more: Any) -> Any:
+            begun = await begin(scope, id, *given, **more)
+            await user.memory.remember_conversation(space_id, id)
+            return begun
+
+        monkeypatch.setattr(log, "begin_turn", begin_turn)
+
+    return remember_at_once
+
+
+@pytest.mark.parametrize("door", DOORS, ids=lambda door: door.__name__)
+async def test_nobody_is_reminded_of_what_they_have_just_said(
+    rc: Recollect, door: Door, instant_memory: Callable[[User, str], None]
+) -> None:
+    user = rc.user("maya")
+    rc.register_agent({"name": "door"})
+    space = await user.memory.create_space("talks")
+    instant_memory(user, space.id)
+    model = ScriptedModel([says("Noted."), says("Fine."), says("In the blue suitcase.")])
+    await door(user, space.id, model, SAID)
+    assert SAID not in (model.requests[0].system or "")
+    assert str(model.requests[0].messages[-1].content) == SAID
+
+    # The memory is there, or the test could not fail: a conversation that has no such turn in its tail is told of it.
+    talk = await user.conversations.find("door", "s" if door is by_run_chat_turn else None)
+    assert talk is not None
+    await user.conversations.close(talk.id)
+    await door(user, space.id, model, "What colour is the suitcase with my passport?")
+    assert SAID in (model.requests[1].system or "")
+
+
+async def test_all_doors_lead_through_one_place(rc: Recollect, monkeypatch: pytest.MonkeyPatch) -> None:
+    began: list[str | None] = []
+    opened = Turns._opened
+
+    def counted(self: Turns, asked: Any) -> Any:
+        began.append(asked.conversation_id)
+        return opened(self, asked)
+
+    monkeypatch.setattr(Turns, "_opened", counted)
+    user = rc.user("maya")
+    rc.register_agent({"name": "door"})
+    space = await user.memory.create_space("talks")
+    for count, door in enumerate(DOORS, start=1):
+        await door(user, space.id, ScriptedModel([says("Yes.")]), "Is it on?")
+        assert len(began) == count
+
+
+def test_two_hundred_turns_at_once_never_mix_up_their_requests() -> None:
+    """Of two hundred users, by all doors, with tools on the event loop, in threads and in tasks of their own."""
+    asyncio.run(_two_hundred())
+
+
+async def _two_hundred() -> None:
+    seen: Counter[str] = Counter()
+
+    def found() -> dict[str, Any]:
+        bound = request.current()
+        assert bound.session is not None
+        assert bound.sender is not None
+        name = bound.sender.user_id
+        seen[name] += 1
+        return {"session": bound.session.id, "sender": name, "extras": dict(bound.extras)}
+
+    async def on_the_loop(session: str, sender: str) -> dict[str, Any]:
+        """Who asks, after a while; what the model says of it is not asked."""
+        await asyncio.sleep(random.random() / 50)
+        return found()
+
+    def in_a_thread(session: str, sender: str) -> dict[str, Any]:
+        time.sleep(random.random() / 100)
+        return found()
+
+    async def in_a_task(session: str, sender: str) -> dict[str, Any]:
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(on_the_loop(session, sender))
+        return task.result()
+
+    def answer(asked: ChatRequest) -> Any:
+        if asked.messages[-1].role == "tool":
+            return says("\n".join(str(message.content) for message in asked.messages if message.role == "tool"))
+        return _and(*(calls(each.name, session="spoofed", sender="mallory") for each in asked.tools))
+
+    tools = [Tool.from_fn(each) for each in (on_the_loop, in_a_thread, in_a_task)]
+    model = FunctionModel(answer)
+    async with Recollect(":memory:", model=model, embedder=None, worker=False) as rc:
+
+        async def turn(number: int) -> str:
+            name = f"user-{number}"
+            user, sender, extras = rc.user(name), Identity(name), {"number": number}
+            session = Session(f"session-{number}")
+            if number % 4 == 0:
+                talk = await user.conversations.create("crowd")
+                given: dict[str, Any] = {"session": session, "sender": sender, "extras": extras}
+                outcome = await user.conversations.run_turn(talk.id, user_text="Who?", tools=tools, **given)
+                return outcome.text
+            if number % 4 == 1:
+                talk = await user.conversations.create("crowd")
+                given = {"session": session, "sender": sender, "extras": extras}
+                async for item in user.conversations.stream_turn(talk.id, user_text="Who?", tools=tools, **given):
+                    await asyncio.sleep(0)
+                    assert request.sender() is None
+                    last = item
+                assert isinstance(last, TurnOutcome)
+                return last.text
+            if number % 4 == 2:
+                cfg = TurnConfig(user, "crowd", chat_opts=ChatOptions(model=model, tools=tools))
+                return (await run_chat_turn(cfg, TurnInput(session, sender, "Who?", ctx_extras=extras))).text
+            return (await user.chat("Who?", tools=tools, session_id=session.id, sender=sender, extras=extras)).text
+
+        answers = await asyncio.gather(*map(turn, range(200)))
+    for number, text in enumerate(answers):
+        expected = f'{{"session":"session-{number}","sender":"user-{number}","extras":{{"number":{number}}}}}'
+        assert [line.replace(" ", "") for line in text.splitlines()] == [expected] * 3
+    assert seen == Counter({f"user-{number}": 3 for number in range(200)})
+
+
+def _and(*steps: Any) -> Any:
+    from recollect import ChatReply
+
+    made = [call for step in steps for call in step.reply.tool_calls]
+    return ChatReply("", tool_calls=tuple(made), stop_reason="tool_use")
