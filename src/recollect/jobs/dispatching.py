@@ -48,7 +48,9 @@ class Dispatcher:
         try:
             async for _ in changes:
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._hurry.wait(), PAUSE_SECONDS)
+                    # Not `wait_for`, which forgets a cancellation that comes together with the hurry.
+                    async with asyncio.timeout(PAUSE_SECONDS):
+                        await self._hurry.wait()
                 self._hurry.clear()
                 await self.look()
                 await self._told()

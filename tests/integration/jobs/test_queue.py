@@ -16,11 +16,14 @@ from procrastinate.schema import SchemaManager
 from recollect.errors import SchemaVersionError
 from recollect.jobs import Jobs, Worker, open_worker
 from recollect.jobs.postgres.schema import prepare_schema
+from recollect.jobs.postgres.service import Service
+from recollect.jobs.runner import Runner
 from recollect.stores import open_store
 from recollect.stores.postgres import PostgresStore
 from recollect.testing.jobs.fixtures import until_over
 from recollect.testing.jobs.working import KIND, QUICK, Work, done, queue, spaces
 from recollect.types.jobs import JobStatus
+from recollect.types.times import utc_now
 from tests.support.postgres import PostgresServer
 
 STEPS = sorted(Path(SchemaManager.get_migrations_path()).glob("*.sql"))
@@ -73,6 +76,15 @@ async def test_the_queue_knows_ids_alone_and_is_empty_when_all_is_done(postgres_
         await until_over(Jobs(store), behind)
     assert await deliveries(postgres_url) == []
     assert await ask(postgres_url, "SELECT count(*) FROM procrastinate_workers") == 0
+
+
+async def test_a_worker_that_is_told_to_stop_before_it_runs_does_not_run(store: PostgresStore) -> None:
+    """A process that opens the store, makes work and is gone: it closes while its worker is still beginning."""
+    service = Service(store.queue_settings(), store, Runner(store, {}, QUICK, utc_now), QUICK, utc_now)
+    async with service.opened():
+        service.stop()
+        async with asyncio.timeout(5):
+            await service.run()
 
 
 async def test_jobs_whose_deliveries_were_lost_are_delivered_again(postgres_url: str, store: PostgresStore) -> None:

@@ -82,6 +82,7 @@ class Service:
         self._app = make_app(settings, pool_size=options.concurrency + 2)
         self._queue = Queue(self._app)
         self._delivering = asyncio.Lock()
+        self._stopped = False
         self._took = 0.0
         self._second_look: asyncio.TimerHandle | None = None
         self._add_tasks()
@@ -108,10 +109,12 @@ class Service:
 
     async def run(self) -> None:
         """Work until `stop`, or until the connection is lost."""
-        await self._worker.run()
+        if not self._stopped:  # a worker that begins forgets that it was told to stop before
+            await self._worker.run()
 
     def stop(self) -> None:
         """Let running jobs come to an end, for a while, and put the others back."""
+        self._stopped = True
         self._worker.stop()
 
     async def deliver(self) -> None:
