@@ -5,7 +5,8 @@ READY := $(VENV)/.ready
 
 .PHONY: run test check format bench clean
 
-run: $(READY)  ## a conversation that is kept, one that is remembered, and some that become memories; run it twice
+run: $(READY)  ## chats that are remembered, a conversation that is kept, and some that become memories; run it twice
+	$(BIN)/python examples/chatting.py
 	$(BIN)/python examples/kept_conversation.py
 	$(BIN)/python examples/remembering.py
 	$(BIN)/python examples/becoming_memories.py

@@ -87,3 +87,12 @@ async def test_conversations_become_memories_over_months(tmp_path: Path) -> None
         assert "since 2026-03-01: User lives in Lisbon." in output.split("Today:")[1].split("In February:")[0]
         assert "User lives in Porto." in output.split("In February:")[1]
         assert "Anna." not in output.split("Today:")[1]
+
+
+async def test_a_chat_is_remembered_in_another_process_and_asks_for_consent(tmp_path: Path) -> None:
+    for _ in range(2):
+        code, output = await run("chatting.py", str(tmp_path / "chats.db"))
+        assert code == 0, output
+        assert "Try Ao 26 in Lisbon: it is vegetarian, as you are. Shall I book?" in output
+        assert "remembered since 2026-03-05" in output
+        assert "[waits for your consent: book_table{'place': 'Ao 26'}]\nA table at Ao 26 is booked." in output

@@ -129,6 +129,16 @@ class Extracting(Asking):
         self._extractions.wake()
         return ExtractionRun(tuple(jobs))
 
+    async def wait_for_extraction(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109 - it is not an error
+        """Wait until this user's conversations that were closed have become memories; False if they have not by then.
+
+        Jobs that failed and wait for their next attempt are not waited for.
+        """
+        await self._extractions.catch_up()
+        now = self._runtime.clock()
+        jobs = [job for status in ("running", "queued") for job in await self.list_jobs(status=status)]
+        return await self._runtime.jobs.wait([job.id for job in jobs if job.due_at <= now], timeout)
+
     async def replay(
         self,
         namespace: str | None = None,
