@@ -15,12 +15,12 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from recollect import EmbeddingError, NotFoundError, Recollect, telemetry
+from recollect import EmbeddingError, NotFoundError, ProviderOverloadedError, Recollect, telemetry
 from recollect.embed import OpenAIEmbedder
 from recollect.jobs import Jobs, open_worker
 from recollect.stores import JobEnd, Store, open_store
 from recollect.telemetry.source import CAPTURE_VARIABLE
-from recollect.testing import ScriptedModel, calls, says
+from recollect.testing import ScriptedModel, calls, raises, says
 from recollect.testing.jobs.fixtures import until_over
 from recollect.testing.jobs.working import KIND, QUICK, Work, queue, spaces
 from recollect.types.jobs import Job
@@ -112,6 +112,67 @@ async def test_tools_of_a_turn_are_below_what_is_current(
         assert "maya" not in text
         assert "Lisbon" not in text
         assert "sunny" not in text.lower()
+
+
+@pytest.mark.parametrize("door", ["chat", "chat_stream"])
+async def test_a_turn_is_one_trace_from_recall_to_the_answer(exporter: InMemorySpanExporter, door: str) -> None:
+    def look(place: str) -> str:
+        return "a secret place"
+
+    model = ScriptedModel([calls("look", place="Lisbon"), says("A secret answer.")])
+    async with Recollect(":memory:", worker=False) as rc:
+        maya = rc.user("maya")
+        if door == "chat":
+            reply: Any = await maya.chat("A secret question?", model=model, tools=[look])
+        else:
+            items = [item async for item in maya.chat_stream("A secret question?", model=model, tools=[look])]
+            reply = items[-1]
+    [turn] = named(exporter, "invoke_agent")
+    below = [span for span in exporter.get_finished_spans() if span is not turn]
+    assert [span.name for span in below] == ["recall BY_TOPIC", "chat scripted", "execute_tool look", "chat scripted"]
+    assert turn.context is not None
+    assert {parent(span) for span in below} == {turn.context.span_id}
+    assert parent(turn) is None
+    for span in (turn, *below):
+        assert attributes(span)["gen_ai.conversation.id"] == reply.conversation_id
+        assert "secret" not in span.to_json()
+    assert attributes(turn)["gen_ai.operation.name"] == "invoke_agent"
+    assert [attributes(span)["gen_ai.response.finish_reasons"] for span in below if span.name.startswith("chat")] == [
+        ("tool_use",),
+        ("end_turn",),
+    ]
+
+
+@pytest.mark.parametrize("streams", [False, True])
+async def test_a_turn_whose_model_fails_is_an_error_down_to_the_call(
+    exporter: InMemorySpanExporter, streams: bool
+) -> None:
+    model = ScriptedModel([raises(ProviderOverloadedError("too busy"))])
+    async with Recollect(":memory:", worker=False) as rc:
+        maya = rc.user("maya")
+        talk = await maya.conversations.create("chat")
+        with pytest.raises(ProviderOverloadedError):
+            if streams:
+                async for _ in maya.conversations.stream_turn(talk.id, model, "Hello?"):
+                    pass
+            else:
+                await maya.conversations.run_turn(talk.id, model, "Hello?")
+    [call] = named(exporter, "chat")
+    [turn] = named(exporter, "invoke_agent")
+    for span in (call, turn):
+        assert span.status.status_code is StatusCode.ERROR
+        assert attributes(span)["error.type"] == "ProviderOverloadedError"
+
+
+async def test_a_stream_that_is_closed_ends_its_spans(exporter: InMemorySpanExporter) -> None:
+    async with Recollect(":memory:", worker=False) as rc:
+        maya = rc.user("maya")
+        talk = await maya.conversations.create("chat")
+        items = maya.conversations.stream_turn(talk.id, ScriptedModel([says("One, two.")]), "Count!")
+        await anext(items)
+        await items.aclose()
+    assert [span.name for span in exporter.get_finished_spans()] == ["chat scripted", "invoke_agent"]
+    assert all(attributes(span)["recollect.cancelled"] for span in exporter.get_finished_spans())
 
 
 async def test_an_attempt_at_a_job_is_a_trace_of_its_own(
@@ -218,7 +279,7 @@ def run(code: str) -> str:
 TURN = """
 import asyncio, sys
 from recollect import Recollect
-from recollect.testing import ScriptedModel, calls, says
+from recollect.testing import ScriptedModel, calls, raises, says
 
 async def add(x: int) -> int:
     return x + 1
