@@ -12,7 +12,7 @@ from recollect.conversations.approvals import approval_note
 from recollect.conversations.claims import Claim
 from recollect.conversations.runtime import Runtime
 from recollect.conversations.turn_requests import Prepared, TurnRequest
-from recollect.errors import StoreError
+from recollect.errors import ConversationClosedError, NotFoundError, StoreError
 from recollect.stores import Appended, TurnDraft
 from recollect.types import ChatReply, Message, ToolCall
 from recollect.types.blocks import message_blocks
@@ -28,8 +28,8 @@ _STATUS = {"approval": "approval", "max_iterations": "max_cycles", "max_tokens":
 class Keeper:
     """Puts a run's messages into the log, each in a transaction of its own; the last one also ends the claim.
 
-    A lenient turn outlives a store that fails: what could not be stored is tried once more with the last message, all
-    of it together and in order, and is reported if that fails too.
+    A lenient turn outlives a store that fails: what could not be stored is tried again with the next thing the model
+    says, all of it together and in order, and is reported if that fails too.
     """
 
     def __init__(self, runtime: Runtime, request: TurnRequest, claim: Claim | None, prepared: Prepared) -> None:
@@ -41,7 +41,7 @@ class Keeper:
         self._unsaved: list[MessageDraft] = []
         self._one_at_a_time = asyncio.Lock()
         self._failing = claim is None
-        self._in_doubt = False
+        self._in_doubt = any(_is_in_doubt(problem.error) for problem in request.problems)
         self.turn_id = new_id("turn") if claim is None else claim.turn_id
         self._starts = claim is None or (request.draft is not None and not request.keeps_user)
         if self._starts:
@@ -68,13 +68,13 @@ class Keeper:
             return
         async with self._one_at_a_time:  # results of tools come as they like
             self._unsaved.append(draft)
-            if self._request.conversation_id is None or (self._failing and not last):
-                return  # the store failed a moment ago: it is not waited for again before the end
+            if self._request.conversation_id is None or (self._failing and draft.role != "assistant"):
+                return  # the store failed a moment ago: it is asked again when the model has spoken, perhaps for good
             try:
                 await self._append(await self._missing(), last)
-            except StoreError as error:
+            except (StoreError, ConversationClosedError, NotFoundError) as error:  # closed or erased during the turn
                 self._failing = True
-                self._in_doubt = self._in_doubt or error.in_doubt
+                self._in_doubt = self._in_doubt or _is_in_doubt(error)
                 self._request.problems.append(TurnProblem("store_reply", error))
                 log.warning("a turn of %s goes on unkept", self._request.conversation_id, exc_info=error)
             else:
@@ -86,7 +86,13 @@ class Keeper:
         if not self._in_doubt:
             return [*self._unsaved]
         log_, scope = self._runtime.store.conversations, self._request.scope
-        return [draft for draft in self._unsaved if await log_.message(scope, draft.id) is None]
+        stored = [await log_.message(scope, draft.id) for draft in self._unsaved]
+        missing = [draft for draft, found in zip(self._unsaved, stored, strict=True) if found is None]
+        for found in filter(None, stored):
+            self._kept.append(found)
+            self.turn_id, self._starts = found.turn_id, False
+        self._unsaved, self._in_doubt = missing, False
+        return missing
 
     async def _append(self, drafts: Sequence[MessageDraft], last: bool) -> None:
         claim, id = self._claim, self._request.conversation_id
@@ -140,6 +146,11 @@ class Keeper:
             context=self._prepared.context,
             problems=tuple(self._request.problems),
         )
+
+
+def _is_in_doubt(error: Exception) -> bool:
+    """Whether the store may have kept what it failed to acknowledge."""
+    return isinstance(error, StoreError) and error.in_doubt
 
 
 def _invocations(result: LoopResult) -> tuple[ToolInvocation, ...]:

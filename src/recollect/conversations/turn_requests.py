@@ -163,7 +163,7 @@ def turn_request(
 
 def remembering(
     build_context: BuildContext,
-    conversation_id: str,
+    conversation_id: str | None,
     space_id: str | None,
     recall: Mapping[str, Any],
     draft: MessageDraft | None,

@@ -73,7 +73,7 @@ class Chat:
     async def answer(self) -> TurnResult:
         """The answer, when it is complete."""
         asked = await self._request()
-        return result_of(await self._user.conversations.turns.run(asked), self._ids(asked))
+        return _result(asked, await self._user.conversations.turns.run(asked))
 
     async def stream(self) -> AsyncGenerator[ReplyDelta | TurnResult, None]:
         """The answer as it comes, and the result last."""
@@ -81,12 +81,9 @@ class Chat:
         items = self._user.conversations.turns.stream(asked)
         try:
             async for item in items:
-                yield result_of(item, self._ids(asked)) if isinstance(item, TurnOutcome) else item
+                yield _result(asked, item) if isinstance(item, TurnOutcome) else item
         finally:
             await items.aclose()
-
-    def _ids(self, asked: TurnRequest) -> dict[str, Any]:
-        return {**asked.reply_to, "message_id": None if asked.draft is None else asked.draft.id}
 
     async def _request(self) -> TurnRequest:
         given, user = self._given, self._user
@@ -102,35 +99,60 @@ class Chat:
             "metadata": given.get("metadata"),
             "idempotency_key": given.get("idempotency_key"),
             "trace_id": given.get("trace_id"),
-            "session": Session(given.get("session_id") or conversation_id, conversation_id=conversation_id),
+            "session": Session(given.get("session_id") or conversation_id or self._namespace, conversation_id),
             "sender": given.get("sender"),
         }
         if "wait" in given:
             more["wait"] = given["wait"]
-        talks = user.conversations
-        asked = turn_request(talks.runtime, user.scope, talks.build_context, conversation_id, self._model, None, **more)
+        talks, id = user.conversations, conversation_id or ""
+        asked = turn_request(talks.runtime, user.scope, talks.build_context, id, self._model, None, **more)
         said = self._text is not None and attachments
         return replace(
             asked,
+            conversation_id=conversation_id,
             said=[as_message(woven_in(self._text or "", attachments), attachments)] if said else (),
-            prepare=lambda: self._prepared(asked),
+            prepare=lambda: self._prepared(asked, conversation_id),
             lenient=True,
             problems=self._problems,
         )
 
-    async def _conversation_id(self) -> str:
-        """The conversation to go on with. Those that were left are closed first: they are what is remembered."""
-        given, talks = self._given, self._user.conversations
-        if self._space is not None:
-            seconds = checks.seconds("memory_wait", given.get("memory_wait", MEMORY_SECONDS))
-            try:
-                await close_idle(self._user, seconds)
-            except StoreError as error:
-                self._problems.append(TurnProblem("recall", error))
-        if given.get("conversation_id") is not None:
-            return (await known_conversation(self._user, str(given["conversation_id"]))).id
+    async def _conversation_id(self) -> str | None:
+        """The conversation to go on with, or None if the store cannot tell."""
+        named = self._given.get("conversation_id")
+        if self._text is not None:
+            await self._close_idle()
+        if named is not None:
+            return (await known_conversation(self._user, str(named))).id
+        if self._text is None:
+            return await self._undecided()
+        try:
+            return await self._found_or_opened()
+        except StoreError as error:
+            self._problems.append(TurnProblem("store_user", error))
+            return None
+
+    async def _close_idle(self) -> None:
+        """Close the conversations that were left: they are what is remembered."""
+        seconds = checks.seconds("memory_wait", self._given.get("memory_wait", MEMORY_SECONDS))
+        try:
+            await close_idle(self._user, 0.0 if self._space is None else seconds)
+        except StoreError as error:
+            self._problems.append(TurnProblem("recall", error))
+
+    async def _undecided(self) -> str:
+        """The conversation whose calls are decided: it is there, or there is nothing to decide."""
+        found = await self._user.conversations.find(self._namespace, self._given.get("session_id"))
+        if found is None:
+            raise InvalidArgumentError(
+                f"no conversation of {self._namespace!r} is open whose calls could be decided:"
+                " pass conversation_id=..., as the reply that asked has it."
+            )
+        return found.id
+
+    async def _found_or_opened(self) -> str:
+        given = self._given
         sender = given.get("sender")
-        found = await talks.find_or_create(
+        found = await self._user.conversations.find_or_create(
             self._namespace,
             given.get("session_id"),
             metadata={"speakers": {"user": sender.name}} if sender is not None and sender.name else None,
@@ -148,10 +170,9 @@ class Chat:
             raise ConfigurationError(f"options is a ChatOptions or a mapping, not {options!r:.80}.")
         return {**options, **changes}
 
-    async def _prepared(self, asked: TurnRequest) -> Prepared:
+    async def _prepared(self, asked: TurnRequest, id: str | None) -> Prepared:
         """The working context; without it the turn goes on all the same, and says so."""
-        assert asked.conversation_id is not None
-        build, id, system = self._user.conversations.build_context, asked.conversation_id, asked.options.system
+        build, system = self._user.conversations.build_context, asked.options.system
         recall = self._given.get("recall") or {}
 
         async def remembered(space_id: str | None) -> Prepared:
@@ -164,3 +185,12 @@ class Chat:
         except (StoreError, EmbeddingError) as error:
             self._problems.append(TurnProblem("recall", error))
             return Prepared(system)
+
+
+def _result(asked: TurnRequest, outcome: TurnOutcome) -> TurnResult:
+    """The outcome, with the id of the message that was answered: of the one stored before, if it was sent again."""
+    id = None
+    if asked.draft is not None:
+        first = outcome.appended_messages[0] if outcome.appended_messages else None
+        id = first.id if first is not None and first.role == "user" else asked.draft.id
+    return result_of(outcome, {**asked.reply_to, "message_id": id})

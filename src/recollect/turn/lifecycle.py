@@ -206,7 +206,7 @@ async def _conversation(cfg: TurnConfig, input: TurnInput) -> Conversation | Non
 async def _find(cfg: TurnConfig, input: TurnInput) -> Conversation | None:
     talks, session = cfg.runtime.conversations, input.session
     if session.conversation_id is not None:
-        return await talks.get(session.conversation_id)
+        return await known_conversation(cfg.runtime, session.conversation_id)
     return await talks.find(cfg.agent_name, session.id)
 
 

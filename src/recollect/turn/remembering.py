@@ -95,7 +95,10 @@ async def close_idle(user: UserHandle, wait: float) -> None:
     closed = await store.close_stale(user.scope, idle_since=None, now=now)
     jobs: list[str] = []
     for conversation in closed:
-        run = await user.memory.run_extraction_for_conversation(conversation.id)
+        try:
+            run = await user.memory.run_extraction_for_conversation(conversation.id)
+        except NotFoundError:  # no binding leads anywhere, or it is paused; or it was erased meanwhile
+            continue
         jobs.extend(job.id for job in run.jobs)
     if jobs and not await runtime.jobs.wait(jobs, wait):
         log.info("conversations of %s are still becoming memories; this turn goes on without", user.scope.user_id)

@@ -80,7 +80,7 @@ class MessageContract:
         await store.conversations.append(MAYA, talk.id, make_turn(draft), now=utc_now())
         [read] = await store.conversations.messages(MAYA, talk.id)
         assert read.text == text
-        assert read.meta == draft.meta
+        assert (read.meta, read.metadata) == (draft.meta, draft.metadata)
 
     async def test_every_field_and_block_comes_back(self, store: Store) -> None:
         talk = await make_conversation(store)
@@ -105,11 +105,12 @@ class MessageContract:
             trace_id="trace-1",
             idempotency_key="key-1",
             meta={"thinking": ["signed"]},
+            metadata={"source": "web", "näme": [1, None]},
         )
         appended = await store.conversations.append(MAYA, talk.id, make_turn(draft), now=utc_now())
         [read] = await store.conversations.messages(MAYA, talk.id, internal=True)
         assert read == appended.messages[0]
-        assert read.meta == draft.meta
+        assert (read.meta, read.metadata) == (draft.meta, draft.metadata)
         assert read.created_at == moment
         assert [dict(block) for block in read.content] == [dict(block) for block in draft.content]
         assert read.messages[-1].tool_calls[0].meta == {"signature": "x"}
