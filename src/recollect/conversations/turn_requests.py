@@ -181,10 +181,13 @@ def remembering(
 
 
 def text_of(draft: MessageDraft | None) -> str | None:
-    """What to recall by: the words of the message, as far as they can be a topic; None for the last one in the log."""
-    if draft is None:
-        return None
-    return blocks_text(draft.content)[: checks.QUERY_LENGTH] or None
+    """What to recall by: the words of the message; None for the last one in the log."""
+    return None if draft is None else topic_of(blocks_text(draft.content))
+
+
+def topic_of(text: str) -> str | None:
+    """A text as far as it can be recalled by: a pasted document has no topic, nor has what no database can hold."""
+    return text[: checks.QUERY_LENGTH].encode(errors="ignore").decode().replace("\x00", " ") or None
 
 
 def _said(user_text: str | None, content: Content | None, approvals: Any) -> Content | None:

@@ -18,7 +18,7 @@ from recollect.chat import ChatOptions, LoopResult, stream_loop
 from recollect.conversations.drafts import plain_draft
 from recollect.conversations.telling import ReplyEvents
 from recollect.conversations.turn_options import resolve_options
-from recollect.conversations.turn_requests import Prepared, TurnRequest
+from recollect.conversations.turn_requests import Prepared, TurnRequest, topic_of
 from recollect.errors import EmbeddingError, StoreError
 from recollect.request import Request
 from recollect.stores import TurnDraft
@@ -169,7 +169,12 @@ async def _grounded(
     """The system prompt with what is remembered, and that. With `make`, what is said now will be remembered too."""
     given = {**RECALL, **(input.recall_opts or {})}
     space_id, space = given.pop("space_id", None), given.pop("space", None)
-    more = {"recall_limit": given.pop("limit"), "recall_query": input.text or None, "template_id": "messages", **given}
+    more = {
+        "recall_limit": given.pop("limit"),
+        "recall_query": topic_of(input.text),
+        "template_id": "messages",
+        **given,
+    }
     talk = None if conversation is None else conversation.id
 
     async def build(id: str | None) -> WorkingContext:

@@ -1,0 +1,183 @@
+"""What a turn with memory costs, for Recollect and for LangGraph and mem0 put together by hand, in one run.
+
+A turn: a question about something that was said weeks ago comes in, 8 of the user's 1,000 memories are found for it and
+put into the system prompt, a fake model that takes no time answers, and question and answer are in a SQLite file. The
+conversation has 40 messages, and every question is another. What is measured is the framework, and no model.
+
+For Recollect that is `user.chat`, with its default embedder, and each layer under it: `run_chat_turn`, `run_turn` with
+a memory space and without, `run_loop_messages` alone. Besides, what 20 skills cost that are offered and not read, what
+binding the request costs, OpenTelemetry, and 1,000 streamed deltas through `chat_stream` beside `stream_loop`.
+
+The others are LangGraph with its SQLite saver, as a graph of one node and through `create_agent`, with what mem0's
+search finds. mem0 is given vectors which were made before the clock started: embedding costs it nothing. LangGraph
+sends the model the whole conversation, Recollect the last 30 messages. Nobody makes new memories while the clock runs:
+with Recollect that happens when a conversation closes, with mem0 when it is told to.
+
+CPU time is that of the whole process, all threads, so Recollect's worker is in it, which looks at what has happened.
+Every batch of turns runs in a fresh file, Recollect's in a copy of the one that holds the memories. Rounds are
+interleaved. What the model was sent, that the memory which answers is in it, and what was kept is checked. There are no
+goals; the numbers are to be looked at.
+
+    python bench/turn.py
+    python bench/turn.py --only recollect --rounds 3 --json
+"""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from contenders import ENVIRONMENTS, WORKERS, Contender, persisting_contenders, remembering_contenders
+from memory import prepare_material
+from report import summary
+from running import Progress, Run, parsed, parser, publish, rotated
+from turn_report import KINDS, differences, table
+
+SIZE = 1_000
+LEAST_SIZE = 50
+LENGTH = 40
+LEAST_LENGTH = 36
+"""Then every turn finds more messages than Recollect sends."""
+BATCH_MS = 400.0
+"""CPU time of one batch."""
+LEAST_COUNT = 20
+MOST_COUNT = 1_000
+
+Task = tuple[str, str]
+"""A contender, and what it does."""
+
+
+def turning_contenders() -> list[Contender]:
+    """Recollect, the same with OpenTelemetry loaded, and LangGraph with each of mem0's stores."""
+    ours = WORKERS / "recollect_turn.py"
+    found = [
+        Contender("recollect", None, ours, "import recollect"),
+        Contender("recollect-telemetry", None, ours, "import recollect", arguments=("telemetry",)),
+    ]
+    [graphs] = [one for one in persisting_contenders() if one.name == "langgraph"]
+    found.extend(
+        Contender(
+            f"langgraph-{mem0.name}",
+            ENVIRONMENTS / "langgraph-mem0-turn",
+            WORKERS / "langgraph_mem0_turn.py",
+            graphs.imports,
+            (*graphs.packages, *mem0.packages),
+            arguments=mem0.arguments,
+            label=f"{graphs.packages[0].replace('==', ' ')} + {mem0.label}",
+        )
+        for mem0 in remembering_contenders()
+        if mem0.name.startswith("mem0-")
+    )
+    return found
+
+
+class Bench(Run):
+    """One run, and the samples so far: by contender, kind and measure."""
+
+    def __init__(self, contenders: Sequence[Contender], say: Progress, folder: Path, plan: argparse.Namespace) -> None:
+        super().__init__(contenders, say)
+        self._folder = folder
+        self._plan = plan
+        self.samples: dict[str, dict[str, dict[str, list[float]]]] = defaultdict(
+            lambda: defaultdict(lambda: defaultdict(list))
+        )
+
+    def run(self) -> None:
+        try:
+            self.start()
+            for contender in self.standing:
+                self.say(f"filling {contender.name}")
+                self._ask((contender.name, "fill"), 1)
+            counts: dict[Task, int] = {}
+            for task in self._tasks():
+                self.say(f"warming up {task[0]}, {task[1]}")
+                answer = self._ask(task, None)
+                if answer is not None:
+                    fitting = round(self._plan.batch_ms / answer["estimate_ms"])
+                    counts[task] = max(LEAST_COUNT, min(MOST_COUNT, fitting))
+            for index in range(self._plan.rounds):
+                for task in rotated([*counts], index):
+                    self.say(f"round {index + 1} of {self._plan.rounds}: {task[0]}, {task[1]}")
+                    for measure, value in (self._ask(task, counts[task]) or {}).items():
+                        if value is not None:
+                            self.samples[task[0]][task[1]][measure].append(value)
+        finally:
+            self.stop()
+
+    def result(self) -> dict[str, Any]:
+        numbers = {
+            contender.name: {
+                kind: {measure: summary(values) for measure, values in measures.items()}
+                for kind, measures in self.samples[contender.name].items()
+            }
+            for contender in self.standing
+        }
+        return {
+            "python": platform.python_version(),
+            "platform": platform.platform(),
+            "rounds": self._plan.rounds,
+            "size": self._plan.size,
+            "length": self._plan.length,
+            "titles": self.titles,
+            "versions": self.versions,
+            "failed": self.failed,
+            "numbers": numbers,
+            "differences": differences(numbers),
+        }
+
+    def _tasks(self) -> list[Task]:
+        return [
+            (contender.name, kind)
+            for contender in self.standing
+            for kind in KINDS
+            if kind in self.worker(contender.name).kinds
+        ]
+
+    def _ask(self, task: Task, count: int | None) -> dict[str, Any] | None:
+        name, kind = task
+        places = {"folder": str(self._folder / name), "material": str(self._folder)}
+        plan = {name: getattr(self._plan, name) for name in ("size", "length", "batch_ms")}
+        return self.attempt(name, lambda: self.worker(name).ask(kind, count, **places, **plan))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    contenders = turning_contenders()
+    options = _options(arguments, [contender.name for contender in contenders])
+    say = Progress()
+    ENVIRONMENTS.mkdir(exist_ok=True)
+    # Not the system's folder for temporary files, which may be in memory.
+    with tempfile.TemporaryDirectory(prefix="turn-", dir=ENVIRONMENTS) as folder:
+        bench = Bench([one for one in contenders if one.name in options.only], say, Path(folder), options)
+        bench.prepare(install=not options.skip_install)
+        say("making texts and vectors")
+        peers = [one for one in bench.standing if one.home is not None]
+        prepare_material(Path(folder), [options.size], [options.size] if peers else ())
+        bench.run()
+    say.end()
+
+    result = bench.result()
+    publish(result, table(result), options.json)
+    return 1 if bench.failed else 0
+
+
+def _options(arguments: Sequence[str] | None, names: Sequence[str]) -> argparse.Namespace:
+    made = parser(__doc__, names, rounds=7)
+    made.add_argument("--size", type=int, default=SIZE, help=f"memories of the user (default: {SIZE:,})")
+    made.add_argument("--length", type=int, default=LENGTH, help=f"messages in a conversation (default: {LENGTH})")
+    made.add_argument("--batch-ms", type=float, default=BATCH_MS, help=f"CPU time of a batch (default: {BATCH_MS:.0f})")
+    options = parsed(made, arguments, names)
+    if options.size < LEAST_SIZE:
+        made.error(f"at least {LEAST_SIZE} memories")
+    if options.length < LEAST_LENGTH or options.length % 2:
+        made.error(f"a length is an even number, at least {LEAST_LENGTH}")
+    return options
+
+
+if __name__ == "__main__":
+    sys.exit(main())

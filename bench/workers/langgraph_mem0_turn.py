@@ -1,0 +1,141 @@
+"""LangGraph with an `AsyncSqliteSaver`, and what mem0 finds put into the system prompt by hand.
+
+Twice: through LangChain's `create_agent` with a `dynamic_prompt`, and as a graph of one node. mem0's vectors are looked
+up, so embedding costs it nothing, and its search runs in the event loop, without a thread.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+from mem0_memory import Rememberer  # isort: skip
+
+import turning
+from langchain.agents import create_agent
+from langchain.agents.middleware import dynamic_prompt
+from langchain_core.language_models.chat_models import BaseChatModel
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage
+from langchain_core.outputs import ChatGeneration, ChatResult
+from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+from langgraph.graph import END, START, MessagesState, StateGraph
+from persisting import ANSWER
+from recalls import Material
+from turning import HITS, SYSTEM, USER, Answered, Expected, Seen, Sent
+
+seen = Seen()
+
+
+class InstantModel(BaseChatModel):
+    @property
+    def _llm_type(self) -> str:
+        return "instant"
+
+    async def _agenerate(
+        self, messages: list[BaseMessage], stop: Any = None, run_manager: Any = None, **options: Any
+    ) -> ChatResult:
+        seen.model_called(messages, len(messages))
+        return ChatResult(generations=[ChatGeneration(message=AIMessage(content=ANSWER))])
+
+    def _generate(self, *args: Any, **options: Any) -> ChatResult:
+        raise NotImplementedError
+
+
+class Searching(Rememberer):
+    def search(self, question: str) -> list[str]:
+        found = self._memory.search(question, top_k=HITS, filters={"user_id": USER}, threshold=0.0)
+        return [hit["memory"] for hit in found["results"]]
+
+
+class Talker:
+    def __init__(self) -> None:
+        self.seen = seen
+        self._threads = 0
+        self._recalled: list[str] = []
+
+    async def fill(self, folder: Path, given: Material, size: int) -> None:
+        self._mem0 = Searching()
+        await self._mem0.open(folder, given)
+        await self._mem0.fill(USER, given.memories[:size])
+
+    async def open(self, kind: str, folder: Path) -> None:
+        self._open = AsyncExitStack()
+        saver = await self._open.enter_async_context(AsyncSqliteSaver.from_conn_string(str(folder / "kept.db")))
+        self._node, self._graph = self._built(kind, saver)
+
+    async def close(self, count: int) -> None:
+        await self._open.aclose()
+
+    async def begin(self, texts: Sequence[str]) -> dict[str, Any]:
+        config = {"configurable": {"thread_id": f"thread_{self._threads}"}}
+        self._threads += 1
+        messages = [AIMessage(text) if index % 2 else HumanMessage(text) for index, text in enumerate(texts)]
+        await self._graph.aupdate_state(config, {"messages": messages}, as_node=self._node)
+        return config
+
+    async def turn(self, kind: str, talk: dict[str, Any], text: str) -> Any:
+        if kind == "search":
+            return "", self._mem0.search(text)
+        given = {"messages": [{"role": "user", "content": text}]}
+        state = await self._graph.ainvoke(given, talk)
+        return str(state["messages"][-1].content), self._recalled
+
+    def answered(self, kind: str, outcome: Any) -> Answered:
+        text, recalled = outcome
+        return Answered(text, recalled=recalled)
+
+    def expected(self, kind: str, length: int) -> Expected:
+        if kind == "search":
+            return Expected("", None, keeps=False)
+        return Expected(ANSWER, length + 1, recalls=kind != "agent")
+
+    def sent(self, call: Any) -> Sent:
+        messages, count = call
+        first, *rest = messages[:count]
+        return Sent(str(first.content), [str(message.content) for message in rest])
+
+    async def stored(self, talk: dict[str, Any]) -> list[str]:
+        state = await self._graph.aget_state(talk)
+        return [str(message.content) for message in state.values["messages"]]
+
+    def _built(self, kind: str, saver: Any) -> tuple[str, Any]:
+        """The node that answers, and the graph."""
+        model = InstantModel()
+        if kind == "graph_memory":
+
+            async def answer(state: MessagesState) -> dict[str, Any]:
+                system = SystemMessage(self._prompt(str(state["messages"][-1].content)))
+                return {"messages": [await model.ainvoke([system, *state["messages"]])]}
+
+            graph = StateGraph(MessagesState)
+            graph.add_node("answer", answer)
+            graph.add_edge(START, "answer")
+            graph.add_edge("answer", END)
+            return "answer", graph.compile(checkpointer=saver)
+        if kind == "agent_memory":
+
+            @dynamic_prompt
+            async def remembering(request: Any) -> str:
+                return self._prompt(str(request.messages[-1].content))
+
+            return "model", create_agent(model, middleware=[remembering], checkpointer=saver)
+        return "model", create_agent(model, system_prompt=SYSTEM, checkpointer=saver)
+
+    def _prompt(self, question: str) -> str:
+        self._recalled = self._mem0.search(question)
+        known = "\n".join(f"- {memory}" for memory in self._recalled)
+        return f"{SYSTEM}\n\nWhat you know of the user:\n{known}"
+
+
+if __name__ == "__main__":
+    atexit.register(shutil.rmtree, os.environ["MEM0_DIR"], ignore_errors=True)
+    turning.serve(
+        Talker(),
+        ["agent", "agent_memory", "graph_memory", "search"],
+        ["langgraph", "langchain", "langgraph-checkpoint-sqlite", "mem0ai", "qdrant-client", "faiss-cpu"],
+    )

@@ -1,0 +1,269 @@
+"""Calls that wait for a person, decided later and elsewhere, on every kind of store."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from recollect import (
+    AlreadyDecidedError,
+    Approval,
+    ConfigurationError,
+    NotFoundError,
+    ProviderOverloadedError,
+    Recollect,
+    StoreUnavailableError,
+    ToolCall,
+    message_text,
+    tool,
+)
+from recollect.app import User
+from recollect.chat.history import is_sound
+from recollect.conversations.approvals import approval_note
+from recollect.stores import TurnDraft
+from recollect.testing import ScriptedModel, calls, raises, says
+
+FIVE = ToolCall("c1", "pay", {"amount": 5})
+NINE = ToolCall("c2", "pay", {"amount": 9})
+LOOK = ToolCall("c3", "look")
+
+
+@pytest.fixture
+def maya(rc: Recollect) -> User:
+    return rc.user("maya")
+
+
+@pytest.fixture
+def other(rc: Recollect) -> User:
+    """The same user by another Recollect on the store, which knows nothing but what that holds."""
+    return Recollect(rc.store).user("maya")
+
+
+class Till:
+    """A tool that must be approved, and what it has done."""
+
+    def __init__(self) -> None:
+        self.paid: list[int] = []
+
+    @property
+    def tools(self) -> list[Any]:
+        @tool(requires_approval=True)
+        def pay(amount: int) -> str:
+            """Pay."""
+            self.paid.append(amount)
+            return f"paid {amount}"
+
+        def look() -> str:
+            """Look."""
+            return "seen"
+
+        return [pay, look]
+
+
+@pytest.fixture
+def till() -> Till:
+    return Till()
+
+
+async def asked(user: User, till: Till, *wanted: ToolCall) -> str:
+    """A conversation whose last turn waits for a decision on these calls."""
+    talk = await user.conversations.create("chat")
+    outcome = await user.conversations.run_turn(talk.id, ScriptedModel([calls(*wanted)]), "Pay", tools=till.tools)
+    assert outcome.status == "approval"
+    return talk.id
+
+
+async def decide(user: User, id: str, till: Till, answer: Any = "Done.", **decisions: Any) -> tuple[Any, ScriptedModel]:
+    """Decide, and give the outcome and what the model was asked."""
+    model = ScriptedModel([answer] if answer is not None else [])
+    outcome = await user.conversations.run_turn(id, model, tools=till.tools, approvals=decisions)
+    assert all(is_sound(sent.messages) for sent in model.requests)
+    return outcome, model
+
+
+async def log(user: User, id: str) -> list[tuple[str, str]]:
+    return [(m.role, message_text(m.messages[0])) for m in await user.conversations.raw_turns(id)]
+
+
+async def test_what_waits_is_found_and_approved_elsewhere(maya: User, other: User, till: Till) -> None:
+    id = await asked(maya, till, FIVE)
+    assert await other.conversations.pending(id) == (FIVE,)
+    outcome, model = await decide(other, id, till, c1=True)
+    assert (outcome.status, outcome.text, till.paid) == ("completed", "Done.", [5])
+    assert await maya.conversations.pending(id) == ()
+    assert await log(maya, id) == [("user", "Pay"), ("assistant", ""), ("tool", "paid 5"), ("assistant", "Done.")]
+    assert message_text(model.requests[0].messages[-1]) == "paid 5"
+    assert len({m.turn_id for m in await maya.conversations.raw_turns(id)}) == 1
+
+
+async def test_another_opening_of_the_store_finds_it_too(url: str, rc: Recollect, maya: User, till: Till) -> None:
+    if url == ":memory:":
+        pytest.skip("memory is opened once")
+    id = await asked(maya, till, FIVE)
+    async with Recollect(url) as second:
+        assert [call.id for call in await second.user("maya").conversations.pending(id)] == ["c1"]
+        await decide(second.user("maya"), id, till, c1=True)
+    assert till.paid == [5]
+
+
+async def test_a_denied_call_does_not_run_and_the_model_is_told_why(maya: User, other: User, till: Till) -> None:
+    id = await asked(maya, till, FIVE)
+    outcome, model = await decide(other, id, till, "As you wish.", c1=Approval(False, reason="too much"))
+    assert (outcome.text, till.paid) == ("As you wish.", [])
+    assert "too much" in message_text(model.requests[0].messages[-1])
+    assert await maya.conversations.pending(id) == ()
+
+
+async def test_a_call_can_be_approved_with_other_input(maya: User, other: User, till: Till) -> None:
+    id = await asked(maya, till, FIVE)
+    await decide(other, id, till, c1={"approved": True, "input": {"amount": 3}})
+    assert till.paid == [3]
+
+
+async def test_a_second_decision_is_refused_and_runs_nothing(maya: User, other: User, till: Till) -> None:
+    id = await asked(maya, till, FIVE)
+    await decide(maya, id, till, c1=True)
+    for user, decision in ((maya, True), (other, True), (other, False)):
+        with pytest.raises(AlreadyDecidedError, match="c1") as caught:
+            await decide(user, id, till, None, c1=decision)
+        assert (caught.value.id, caught.value.call_ids) == (id, ("c1",))
+    assert till.paid == [5]
+    assert len(await maya.conversations.raw_turns(id)) == 4
+
+
+async def test_decisions_at_once_run_the_call_once(maya: User, other: User, till: Till) -> None:
+    id = await asked(maya, till, FIVE)
+    results = await asyncio.gather(
+        *(decide(user, id, till, c1=True) for user in (maya, other) * 3), return_exceptions=True
+    )
+    assert sum(isinstance(result, AlreadyDecidedError) for result in results) == 5
+    assert till.paid == [5]
+    assert len(await maya.conversations.raw_turns(id)) == 4
+
+
+async def test_a_new_message_instead_of_a_decision_tells_the_model(maya: User, other: User, till: Till) -> None:
+    id = await asked(maya, till, FIVE)
+    with ScriptedModel([says("Fine, I did not pay.")]) as model:
+        await other.conversations.run_turn(id, model, "Never mind.", tools=till.tools)
+    assert [m.role for m in model.requests[0].messages] == ["user", "assistant", "tool", "user"]
+    assert "not run" in message_text(model.requests[0].messages[2])
+    assert await maya.conversations.pending(id) == ()
+    with pytest.raises(AlreadyDecidedError):
+        await decide(maya, id, till, None, c1=True)
+    assert till.paid == []
+
+
+async def test_calls_are_decided_one_by_one(maya: User, other: User, till: Till) -> None:
+    id = await asked(maya, till, FIVE, NINE, LOOK)
+    assert await other.conversations.pending(id) == (FIVE, NINE)
+    first, _ = await decide(other, id, till, None, c2=True)
+    assert (first.status, [call.id for call in first.pending], till.paid) == ("approval", ["c1"], [9])
+    assert await maya.conversations.pending(id) == (FIVE,)
+    again, _ = await decide(other, id, till, None, c2=True)
+    assert (again.status, till.paid) == ("approval", [9])
+    last, model = await decide(maya, id, till, c1=False)
+    assert (last.text, till.paid) == ("Done.", [9])
+    results = {m.tool_call_id: message_text(m) for m in model.requests[0].messages if m.role == "tool"}
+    assert results["c2"] == "paid 9"
+    assert results["c3"] == "seen"
+    assert "did not allow" in results["c1"]
+
+
+@pytest.mark.parametrize("decision", [True, False])
+async def test_a_call_that_was_begun_is_not_run_again(
+    rc: Recollect, maya: User, other: User, till: Till, decision: bool
+) -> None:
+    """The process ended after the approval was noted and before the result was: nobody knows what took effect."""
+    id = await asked(maya, till, FIVE, NINE)
+    turn_id = (await maya.conversations.raw_turns(id))[-1].turn_id
+    note = approval_note([FIVE], rc.clock())
+    await rc.store.conversations.append(maya.scope, id, [TurnDraft(turn_id, [note])], now=rc.clock())
+    assert await other.conversations.pending(id) == (NINE,)
+    outcome, model = await decide(other, id, till, c1=decision, c2=False)
+    assert (outcome.text, till.paid) == ("Done.", [])
+    results = {m.tool_call_id: message_text(m) for m in model.requests[0].messages if m.role == "tool"}
+    assert "may or may not have taken effect" in results["c1"]
+    assert "did not allow" in results["c2"]
+    with pytest.raises(AlreadyDecidedError):
+        await decide(maya, id, till, None, c1=True)
+    with ScriptedModel([says("ok", expect=lambda sent: is_sound(sent.messages))]) as model:
+        await maya.conversations.run_turn(id, model, "Well?", tools=till.tools)
+
+
+async def test_a_message_after_a_call_was_begun_finds_a_sound_history(rc: Recollect, maya: User, till: Till) -> None:
+    id = await asked(maya, till, FIVE)
+    turn_id = (await maya.conversations.raw_turns(id))[-1].turn_id
+    note = approval_note([FIVE], rc.clock())
+    await rc.store.conversations.append(maya.scope, id, [TurnDraft(turn_id, [note])], now=rc.clock())
+    with ScriptedModel([says("I will check.")]) as model:
+        await maya.conversations.run_turn(id, model, "Did you pay?", tools=till.tools)
+    assert is_sound(model.requests[0].messages)
+    assert till.paid == []
+
+
+async def test_a_turn_cut_off_after_the_result_goes_on_to_the_answer(maya: User, other: User, till: Till) -> None:
+    id = await asked(maya, till, FIVE)
+    with pytest.raises(ProviderOverloadedError):
+        await decide(maya, id, till, raises(ProviderOverloadedError("too busy")), c1=True)
+    outcome, model = await decide(other, id, till, "Paid, as I said.", c1=True)
+    assert (outcome.text, till.paid) == ("Paid, as I said.", [5])
+    assert [m.role for m in model.requests[0].messages] == ["user", "assistant", "tool"]
+
+
+async def test_a_call_whose_note_cannot_be_stored_does_not_run(
+    rc: Recollect, maya: User, till: Till, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    id = await asked(maya, till, FIVE)
+
+    async def fails(*_: Any, **__: Any) -> Any:
+        raise StoreUnavailableError("gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rc.store.conversations, "append", fails)
+        with pytest.raises(StoreUnavailableError):
+            await decide(maya, id, till, None, c1=True)
+    assert till.paid == []
+    await decide(maya, id, till, c1=True)
+    assert till.paid == [5]
+
+
+async def test_the_note_is_for_neither_the_person_nor_the_model(maya: User, till: Till) -> None:
+    id = await asked(maya, till, FIVE)
+    _, model = await decide(maya, id, till, c1=True)
+    assert [m.role for m in model.requests[0].messages] == ["user", "assistant", "tool"]
+    assert "system" not in [m.role for m in await maya.conversations.messages(id, include_internal=True)]
+    hidden = [m for m in await maya.conversations.messages(id, include_hidden=True) if m.visibility == "hidden"]
+    assert [m.metadata for m in hidden] == [{"approved_calls": ["c1"]}]
+
+
+async def test_the_stream_takes_decisions_too(maya: User, other: User, till: Till) -> None:
+    id = await asked(maya, till, FIVE)
+    model = ScriptedModel([says("Done.", chunks=2)])
+    items = [
+        item async for item in other.conversations.stream_turn(id, model, tools=till.tools, approvals={"c1": True})
+    ]
+    assert (str(items[-1]), till.paid) == ("Done.", [5])
+
+
+async def test_unknown_calls_and_others_conversations_are_refused(rc: Recollect, maya: User, till: Till) -> None:
+    id = await asked(maya, till, FIVE)
+    with pytest.raises(ConfigurationError, match="c99"):
+        await decide(maya, id, till, None, c99=True)
+    omar = rc.user("omar")
+    with pytest.raises(NotFoundError):
+        await omar.conversations.pending(id)
+    with pytest.raises(NotFoundError):
+        await decide(omar, id, till, None, c1=True)
+    assert await maya.conversations.pending(id) == (FIVE,)
+    assert till.paid == []
+
+
+async def test_a_result_stored_by_hand_counts(maya: User, till: Till) -> None:
+    id = await asked(maya, till, FIVE)
+    await maya.conversations.append_tool_result(id, "c1", "paid by hand", "pay")
+    assert await maya.conversations.pending(id) == ()
+    outcome, model = await decide(maya, id, till, c1=True)
+    assert (outcome.text, till.paid) == ("Done.", [])
+    assert message_text(model.requests[0].messages[-1]) == "paid by hand"

@@ -1,0 +1,415 @@
+"""`run_chat_turn` and its steps, on every kind of store."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from recollect import (
+    ChatOptions,
+    ConversationClosedError,
+    InvalidArgumentError,
+    NotFoundError,
+    ProviderOverloadedError,
+    Recollect,
+    ToolCall,
+    events,
+    message_text,
+    request,
+    tool,
+)
+from recollect.app import User
+from recollect.testing import FunctionModel, ScriptedModel, calls, raises, says
+from recollect.turn import (
+    Identity,
+    Session,
+    TurnConfig,
+    TurnInput,
+    build_system,
+    persist_assistant_turn,
+    persist_user_turn,
+    reply_payload,
+    run_chat_turn,
+    stream_llm,
+    user_prompt,
+)
+
+MAYA = Identity("maya", "Maya")
+
+
+@pytest.fixture
+def maya(rc: Recollect) -> User:
+    return rc.user("maya")
+
+
+def config(user: User, *steps: Any, **changes: Any) -> TurnConfig:
+    model = ScriptedModel(steps) if steps else None
+    return TurnConfig(user, "helper", chat_opts=ChatOptions(model=model or ""), **changes)
+
+
+def said(text: str, session: str = "web", **changes: Any) -> TurnInput:
+    return TurnInput(Session(session), MAYA, text, **changes)
+
+
+def model_of(cfg: TurnConfig) -> ScriptedModel:
+    assert isinstance(cfg.chat_opts.model, ScriptedModel)
+    return cfg.chat_opts.model
+
+
+async def logged(user: User, session: str = "web") -> list[tuple[str, str]]:
+    talk = await user.conversations.find("helper", session)
+    return [] if talk is None else [(m.role, m.text) for m in await user.conversations.raw_turns(talk.id)]
+
+
+async def knowing(user: User, *facts: str, space: str = "default") -> str:
+    made = await user.memory.create_space(space)
+    for text in facts:
+        await user.memory.add_atom(made.id, text)
+    return made.id
+
+
+async def test_a_turn_is_answered_and_both_sides_are_kept(maya: User) -> None:
+    cfg = config(maya, says("Hello, Maya!"))
+    result = await run_chat_turn(cfg, said("Hi!"))
+    assert (result.ok, result.text, str(result), result.status) == (True, "Hello, Maya!", "Hello, Maya!", "completed")
+    assert (result.session_id, result.problems, result.pending) == ("web", (), ())
+    assert await logged(maya) == [("user", "Hi!"), ("assistant", "Hello, Maya!")]
+    talk = await maya.conversations.find("helper", "web")
+    assert talk is not None
+    assert result.conversation_id == talk.id
+    assert [m.id for m in result.messages] == [m.id for m in await maya.conversations.raw_turns(talk.id)]
+    assert result.message_id == result.messages[0].id
+    assert {m.turn_id for m in result.messages} == {result.turn_id}
+
+
+async def test_nobody_is_reminded_of_what_they_have_just_said(maya: User) -> None:
+    """Recall comes before the message is stored, and it is stored before the model is asked."""
+    await knowing(maya, "Maya lives in Lisbon.")
+    seen: list[list[tuple[str, str]]] = []
+
+    async def answer(asked: Any) -> str:
+        seen.append(await logged(maya))
+        assert "Maya lives in Lisbon." in asked.system
+        assert "zebra" not in asked.system
+        return "Noted."
+
+    cfg = TurnConfig(maya, "helper", chat_opts=ChatOptions(model=FunctionModel(answer)), system_base="Be kind.")
+    words = "I live in Lisbon with a zebra."
+    result = await run_chat_turn(cfg, said(words, recall_opts={"min_score": 0}))
+    assert seen == [[("user", words)]]
+    assert [atom.text for atom in result.atoms_used] == ["Maya lives in Lisbon."]
+
+
+async def test_what_is_remembered_stands_under_its_heading(maya: User) -> None:
+    await knowing(maya, "Maya is vegetarian.")
+    cfg = config(maya, says("1"), says("2"), says("3"), system_base="Be kind.")
+    ask = "What should a vegetarian like Maya eat?"
+    variants: list[dict[str, Any]] = [{}, {"memory_heading": "# Known"}, {"recall_opts": {"min_score": 1.0}}]
+    for changes in variants:
+        await run_chat_turn(cfg, said(ask, session=str(changes), **changes))
+    first, second, third = (str(asked.system) for asked in model_of(cfg).requests)
+    assert first.startswith("Be kind.\n\n## Memory\n\n")
+    assert "Maya is vegetarian." in first
+    assert second.startswith("Be kind.\n\n# Known\n\n")
+    assert third == "Be kind."
+
+
+async def test_recall_options_say_how_much_and_from_which_space(maya: User) -> None:
+    await knowing(maya, "Maya likes tea.", "Maya likes green tea.", "Maya likes tea at five.")
+    work = await knowing(maya, "Maya sells tea.", space="work")
+    cfg = config(maya, *["ok"] * 3)
+    found = []
+    variants: list[dict[str, Any]] = [{"limit": 1}, {"space": "work"}, {"space_id": work}]
+    for number, opts in enumerate(variants):
+        asked = said("What tea does Maya like or sell?", str(number), recall_opts={"min_score": 0, **opts})
+        found.append([atom.text for atom in (await run_chat_turn(cfg, asked)).atoms_used])
+    assert len(found[0]) == 1
+    assert found[1:] == [["Maya sells tea."], ["Maya sells tea."]]
+
+
+async def test_a_long_message_is_answered_too(maya: User) -> None:
+    await knowing(maya, "Maya is vegetarian.")
+    cfg = config(maya, says("That is long."))
+    result = await run_chat_turn(cfg, said("vegetarian " * 5_000))
+    assert (result.text, result.problems) == ("That is long.", ())
+
+
+async def test_a_space_of_someone_else_is_unknown(rc: Recollect, maya: User) -> None:
+    foreign = await knowing(rc.user("omar"), "Omar's secret is 42.")
+    cfg = config(maya, says("never"))
+    with pytest.raises(NotFoundError):
+        await run_chat_turn(cfg, said("What is the secret?", recall_opts={"space_id": foreign}))
+    with pytest.raises(NotFoundError):
+        await build_system(cfg, said("What is the secret?", recall_opts={"space_id": foreign}))
+    assert model_of(cfg).requests == []
+    assert await logged(maya) == []
+
+
+async def test_an_override_is_the_whole_prompt_and_nothing_is_recalled(maya: User) -> None:
+    await knowing(maya, "Maya is vegetarian.")
+    cfg = config(maya, says("ok"), system_base="Be kind.")
+    result = await run_chat_turn(cfg, said("What does a vegetarian eat?", system_override="Sum it up."))
+    assert model_of(cfg).requests[0].system == "Sum it up."
+    assert (result.context, result.atoms_used) == (None, ())
+    assert await build_system(cfg, said("?", system_override="Sum it up.")) == "Sum it up."
+
+
+async def test_a_session_goes_on_and_others_stay_apart(maya: User) -> None:
+    cfg = config(maya, *(says(str(n)) for n in range(3)))
+    first = await run_chat_turn(cfg, said("one"))
+    second = await run_chat_turn(cfg, said("two"))
+    other = await run_chat_turn(cfg, said("three", session="phone"))
+    assert first.conversation_id == second.conversation_id != other.conversation_id
+    sent = [[(m.role, message_text(m)) for m in asked.messages] for asked in model_of(cfg).requests]
+    assert sent == [
+        [("user", "one")],
+        [("user", "one"), ("assistant", "0"), ("user", "two")],
+        [("user", "three")],
+    ]
+    named = TurnInput(Session("else", conversation_id=first.conversation_id), MAYA, "four", fallback_text="4")
+    assert (await run_chat_turn(cfg, named)).conversation_id == first.conversation_id
+
+
+async def test_first_turns_at_once_share_one_conversation(rc: Recollect, maya: User) -> None:
+    model = FunctionModel(lambda asked: f"re: {message_text(asked.messages[-1])}")
+    doors = (maya, Recollect(rc.store).user("maya"))
+    results = await asyncio.gather(
+        *(
+            run_chat_turn(TurnConfig(doors[n % 2], "helper", chat_opts=ChatOptions(model=model)), said(str(n)))
+            for n in range(6)
+        )
+    )
+    assert len({result.conversation_id for result in results}) == 1
+    assert len(await maya.conversations.list("helper")) == 1
+    texts = [text for _, text in await logged(maya)]
+    assert len(texts) == 12
+    assert all(answer == f"re: {words}" for words, answer in zip(texts[::2], texts[1::2], strict=True))
+    assert len(await maya.memory.list_spaces()) == len(await maya.memory.list_bindings()) == 1
+
+
+@pytest.mark.parametrize("keeps_user", [True, False])
+@pytest.mark.parametrize("keeps_reply", [True, False])
+async def test_what_is_kept_can_be_chosen(maya: User, keeps_user: bool, keeps_reply: bool) -> None:
+    cfg = config(maya, says("Hello!"), says("Again."))
+    result = await run_chat_turn(cfg, said("Hi", persist_user=keeps_user, persist_assistant=keeps_reply))
+    assert (result.ok, result.text, result.problems) == (True, "Hello!", ())
+    kept = [("user", "Hi")] * keeps_user + [("assistant", "Hello!")] * keeps_reply
+    assert await logged(maya) == kept
+    assert [message_text(m) for m in model_of(cfg).requests[0].messages] == ["Hi"]
+    if not kept:
+        assert result.conversation_id is None
+        assert await maya.conversations.list() == []
+        assert await maya.memory.list_spaces() == []
+        assert await maya.memory.list_bindings() == []
+    await run_chat_turn(cfg, said("And?"))
+    assert [(m.role, message_text(m)) for m in model_of(cfg).requests[1].messages] == [*kept, ("user", "And?")]
+
+
+async def test_a_dry_run_reads_the_log_and_leaves_it(maya: User) -> None:
+    cfg = config(maya, says("Hello!"), says("Dry."))
+    first = await run_chat_turn(cfg, said("Hi"))
+    dry = await run_chat_turn(cfg, said("And?", persist_user=False, persist_assistant=False))
+    assert dry.conversation_id == first.conversation_id
+    assert [message_text(m) for m in model_of(cfg).requests[1].messages] == ["Hi", "Hello!", "And?"]
+    assert len(await logged(maya)) == 2
+
+
+@pytest.mark.parametrize("keeps_user", [True, False])
+async def test_an_answer_comes_though_the_conversation_was_closed_meanwhile(maya: User, keeps_user: bool) -> None:
+    talk = await maya.conversations.create("helper")
+
+    async def close() -> str:
+        await maya.conversations.close(talk.id)
+        return "closed"
+
+    model = ScriptedModel([calls("close"), says("Done.")])
+    cfg = TurnConfig(maya, "helper", chat_opts=ChatOptions(model=model, tools=[close]))
+    result = await run_chat_turn(cfg, TurnInput(Session("s", talk.id), MAYA, "Close it", persist_user=keeps_user))
+    assert result.text == "Done."
+    stored = [m.role for m in await maya.conversations.raw_turns(talk.id)]
+    if keeps_user:
+        assert (stored, result.problems) == (["user", "assistant", "tool", "assistant"], ())
+    else:
+        assert (stored, {problem.step for problem in result.problems}) == (["assistant"], {"store_reply"})
+
+
+async def test_metadata_and_source_are_kept_with_each_side(maya: User) -> None:
+    cfg = config(maya, says("1"), says("2"))
+    await run_chat_turn(cfg, said("Hi"))
+    await run_chat_turn(
+        cfg,
+        said(
+            "Hi again",
+            user_source="mail",
+            user_metadata={"lang": "pt", "role": "admin"},
+            assistant_source="bot",
+            assistant_metadata={"tone": "warm", "role": "user"},
+        ),
+    )
+    talk = await maya.conversations.find("helper", "web")
+    assert talk is not None
+    assert talk.metadata == {"speakers": {"user": "Maya"}}
+    assert [m.metadata for m in await maya.conversations.raw_turns(talk.id)] == [
+        {"source": "helper", "sender": "maya", "role": "user"},
+        {"source": "helper", "role": "assistant"},
+        {"source": "mail", "sender": "maya", "lang": "pt", "role": "user"},
+        {"source": "bot", "tone": "warm", "role": "assistant"},
+    ]
+
+
+async def test_a_fallback_needs_no_model_and_is_kept(maya: User) -> None:
+    heard: list[events.RunEvent] = []
+    with events.listen(heard.append):
+        result = await run_chat_turn(config(maya), said("Hi", fallback_text="No key is set."))
+    assert (result.ok, result.text, result.status) == (True, "No key is set.", "completed")
+    assert await logged(maya) == [("user", "Hi"), ("assistant", "No key is set.")]
+    assert [event.type for event in heard] == ["reply:start", "reply:delta", "reply:end"]
+    assert heard[-1].data["text"] == "No key is set."
+    with pytest.raises(Exception, match="No model is set"):
+        await run_chat_turn(config(maya), said("Hi"))
+
+
+async def test_a_fallback_is_said_whatever_the_options_hold(maya: User) -> None:
+    model = ScriptedModel([])
+    opts = ChatOptions(model=model, tools=[message_text], output_type=dict[str, int])
+    cfg = TurnConfig(maya, "helper", chat_opts=opts)
+    assert str(await run_chat_turn(cfg, said("Hi", fallback_text="Later."))) == "Later."
+    assert model.requests == []
+
+
+@pytest.mark.parametrize(
+    ("payload", "ids"),
+    [
+        (None, ("web", None)),
+        ({"session_id": "tab-1", "message_id": "m-1"}, ("tab-1", "m-1")),
+        ({"sessionId": "tab-1", "messageId": "m-1"}, ("tab-1", "m-1")),
+        ({"message_id": "m-1", "more": 1}, ("web", "m-1")),
+    ],
+)
+async def test_every_event_carries_the_clients_ids(
+    maya: User, payload: dict[str, Any] | None, ids: tuple[str, str | None]
+) -> None:
+    given = said("Hi", payload=payload)
+    assert reply_payload(given) == {"session_id": ids[0], "message_id": ids[1]}
+    heard: list[events.RunEvent] = []
+    with events.listen(heard.append):
+        result = await run_chat_turn(config(maya, says("Hello!", chunks=3), stream_label="chat"), given)
+    assert [event.type for event in heard] == ["reply:start", "reply:delta", "reply:delta", "reply:end"]
+    assert [event.data.get("text") for event in heard] == [None, "Hel", "lo!", "Hello!"]
+    told = {
+        (event.data["stream"], event.data["session_id"], event.data["message_id"], event.data["conversation_id"])
+        for event in heard
+    }
+    assert told == {("chat", ids[0], ids[1] or result.messages[0].id, result.conversation_id)}
+    assert (result.session_id, result.message_id) == (ids[0], ids[1] or result.messages[0].id)
+
+
+@pytest.mark.parametrize("after", ["", "Hel"])
+async def test_a_failing_model_ends_the_turn_and_is_told(maya: User, after: str) -> None:
+    heard: list[events.RunEvent] = []
+    failing = raises(ProviderOverloadedError("too busy"), after=after)
+    cfg = config(maya, failing, says("Here again."))
+    with events.listen(heard.append), pytest.raises(ProviderOverloadedError):
+        await run_chat_turn(cfg, said("Hi"))
+    assert [event.type for event in heard] == ["reply:start", *["reply:delta"] * bool(after), "reply:error"]
+    assert heard[-1].data["error_type"] == "ProviderOverloadedError"
+    assert "too busy" in heard[-1].data["error"]
+    assert heard[-1].data["session_id"] == "web"
+    assert await logged(maya) == [("user", "Hi")]
+    assert str(await run_chat_turn(cfg, said("Well?"))) == "Here again."
+
+
+async def test_a_cancelled_turn_is_told_and_the_next_one_runs(maya: User) -> None:
+    reached = asyncio.Event()
+    heard: list[events.RunEvent] = []
+
+    async def hang(asked: Any) -> str:
+        reached.set()
+        await asyncio.sleep(60)
+        return "never"
+
+    cfg = TurnConfig(maya, "helper", chat_opts=ChatOptions(model=FunctionModel(hang)))
+    with events.listen(heard.append):
+        turn = asyncio.create_task(run_chat_turn(cfg, said("Hi")))
+    await asyncio.wait_for(reached.wait(), 10)
+    turn.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await turn
+    assert [event.type for event in heard] == ["reply:start", "reply:error"]
+    assert heard[-1].data["error_type"] == "CancelledError"
+    assert str(await run_chat_turn(config(maya, says("ok")), said("Still there?"))) == "ok"
+
+
+async def test_the_steps_do_their_part_alone(maya: User) -> None:
+    await knowing(maya, "Maya is vegetarian.")
+    cfg = config(maya, says("Try the tofu.", chunks=5), system_base="Be kind.")
+    given = said("What does a vegetarian eat?")
+    system = await build_system(cfg, given)
+    assert "Maya is vegetarian." in system
+    assert await maya.conversations.list() == []
+    assert await maya.memory.list_bindings() == []
+    stored = await persist_user_turn(cfg, given)
+    heard: list[events.RunEvent] = []
+    with events.listen(heard.append):
+        text = await stream_llm(cfg, reply_payload(given), system, user_prompt(given))
+    kept = await persist_assistant_turn(cfg, given, text)
+    assert kept is not None
+    assert (stored.role, kept.role, stored.turn_id) == ("user", "assistant", kept.turn_id)
+    assert (stored.metadata, kept.metadata) == (
+        {"source": "helper", "sender": "maya", "role": "user"},
+        {"source": "helper", "role": "assistant"},
+    )
+    assert await logged(maya) == [("user", given.text), ("assistant", "Try the tofu.")]
+    assert model_of(cfg).requests[0].system == system
+    assert [event.type for event in heard] == ["reply:start", *["reply:delta"] * 3, "reply:end"]
+    assert await persist_assistant_turn(cfg, given, "") is None
+    assert len(await logged(maya)) == 2
+
+
+async def test_what_fails_in_a_step_alone_is_raised(maya: User) -> None:
+    cfg = config(maya, raises(ProviderOverloadedError("too busy")))
+    heard: list[events.RunEvent] = []
+    with events.listen(heard.append), pytest.raises(ProviderOverloadedError):
+        await stream_llm(cfg, {"session_id": "web"}, "", "Hi")
+    assert [event.type for event in heard] == ["reply:start", "reply:error"]
+
+
+async def test_a_conversation_that_is_closed_or_unknown_is_refused(maya: User) -> None:
+    cfg = config(maya, says("never"))
+    nowhere = Session("s", conversation_id="conv_nothing")
+    for kept in (True, False):
+        with pytest.raises(NotFoundError):
+            await run_chat_turn(cfg, TurnInput(nowhere, MAYA, "Hi", persist_user=kept, persist_assistant=kept))
+    with pytest.raises(NotFoundError):
+        await build_system(cfg, TurnInput(nowhere, MAYA, "Hi"))
+    closed = await maya.conversations.create("helper")
+    await maya.conversations.close(closed.id)
+    with pytest.raises(ConversationClosedError):
+        await run_chat_turn(cfg, TurnInput(Session("s", conversation_id=closed.id), MAYA, "Hi"))
+    assert model_of(cfg).requests == []
+
+
+async def test_calls_that_wait_for_a_person_end_the_turn(maya: User) -> None:
+    @tool(requires_approval=True)
+    def pay(amount: int) -> str:
+        """Pay."""
+        return f"paid {amount} for {request.session()}"
+
+    model = ScriptedModel([calls(ToolCall("c1", "pay", {"amount": 5})), says("Paid.")])
+    cfg = TurnConfig(maya, "helper", chat_opts=ChatOptions(model=model, tools=[pay]))
+    result = await run_chat_turn(cfg, said("Pay 5"))
+    assert (result.ok, result.status, [call.id for call in result.pending]) == (False, "approval", ["c1"])
+    assert result.conversation_id is not None
+    done = await maya.conversations.run_turn(result.conversation_id, model, tools=[pay], approvals={"c1": True})
+    assert (done.text, done.turn_id) == ("Paid.", result.turn_id)
+
+
+def test_what_is_wrong_with_a_turns_values_is_named() -> None:
+    with pytest.raises(InvalidArgumentError, match="runtime"):
+        TurnConfig("maya", "helper")  # type: ignore[arg-type]
+    wrong: list[dict[str, Any]] = [{"text": 7}, {"session": "web"}, {"sender": "maya"}, {"ctx_extras": [1]}]
+    for more in [*wrong, {"payload": "x"}, {"recall_opts": 5}]:
+        with pytest.raises(InvalidArgumentError):
+            TurnInput(**{"session": Session("web"), "sender": MAYA, "text": "Hi", **more})

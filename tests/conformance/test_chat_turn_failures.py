@@ -1,0 +1,242 @@
+"""A chat turn whose store fails: the reply comes, what failed is named, and the log stays in order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recollect import ChatOptions, Recollect, StoreUnavailableError, ToolCall, message_text, tool
+from recollect.app import User
+from recollect.chat.history import is_sound
+from recollect.testing import FunctionModel, ScriptedModel, calls, says
+from recollect.turn import Identity, Session, TurnConfig, TurnInput, run_chat_turn
+from recollect.types.conversations import StoredMessage
+
+MAYA = Identity("maya")
+OK, FAILS, LOST, LATE = "ok", "fails", "lost", "late"
+"""What becomes of a call: done; refused; refused in doubt with nothing kept; done, but in doubt."""
+
+
+@pytest.fixture
+def maya(rc: Recollect) -> User:
+    return rc.user("maya")
+
+
+@contextmanager
+def failing(target: Any, plans: dict[str, Iterator[str]]) -> Iterator[None]:
+    """Let methods of a store fail as planned."""
+
+    def planned(method: Callable[..., Awaitable[Any]], plan: Iterator[str]) -> Callable[..., Awaitable[Any]]:
+        async def call(*args: Any, **more: Any) -> Any:
+            how = next(plan, OK)
+            if how in (FAILS, LOST):
+                raise StoreUnavailableError("The store is gone.", in_doubt=how == LOST)
+            found = await method(*args, **more)
+            if how == LATE:
+                raise StoreUnavailableError("The store is gone.", in_doubt=True)
+            return found
+
+        return call
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name, plan in plans.items():
+            patch.setattr(target, name, planned(getattr(target, name), plan))
+        yield
+
+
+async def look() -> str:
+    """Look."""
+    return "seen"
+
+
+def with_a_tool(user: User, *, after: str = "Done.") -> TurnConfig:
+    model = ScriptedModel([calls("look"), says(after)])
+    return TurnConfig(user, "helper", chat_opts=ChatOptions(model=model, tools=[look]))
+
+
+def said(text: str = "Hi", **more: Any) -> TurnInput:
+    return TurnInput(Session("web"), MAYA, text, **more)
+
+
+async def stored(user: User) -> list[StoredMessage]:
+    talks = await user.conversations.list("helper")
+    return [message for talk in talks for message in await user.conversations.raw_turns(talk.id)]
+
+
+def roles(messages: list[StoredMessage]) -> list[str]:
+    return [message.role for message in messages]
+
+
+WHOLE = ["user", "assistant", "tool", "assistant"]
+
+
+@pytest.mark.parametrize("how", [FAILS, LOST, LATE])
+async def test_a_message_that_could_not_be_stored_at_first_is_stored_with_the_answer(
+    rc: Recollect, maya: User, how: str
+) -> None:
+    await maya.conversations.create("helper", session_id="web")
+    with failing(rc.store.conversations, {"begin_turn": iter([how])}):
+        result = await run_chat_turn(with_a_tool(maya), said())
+    assert (result.ok, result.text) == (True, "Done.")
+    assert [problem.step for problem in result.problems] == ["store_user"]
+    found = await stored(maya)
+    assert roles(found) == WHOLE
+    assert len({message.turn_id for message in found}) == 1
+    assert [m.id for m in result.messages] == [m.id for m in found]
+    [talk] = await maya.conversations.list()
+    assert talk.turns == 1
+    await rc.jobs.drain(timeout=20)
+    assert str(await run_chat_turn(with_a_tool(maya, after="Again."), said("And?"))) == "Again."
+
+
+@pytest.mark.parametrize("how", [FAILS, LOST, LATE])
+@pytest.mark.parametrize("number", [0, 1, 2])
+async def test_what_could_not_be_stored_of_an_answer_follows_in_order(
+    rc: Recollect, maya: User, how: str, number: int
+) -> None:
+    plan = [OK] * number + [how]
+    with failing(rc.store.conversations, {"append": iter(plan)}):
+        result = await run_chat_turn(with_a_tool(maya), said())
+    assert (result.text, [problem.step for problem in result.problems]) == ("Done.", ["store_reply"])
+    found = await stored(maya)
+    lost = number == 2 and how != LATE
+    assert roles(found) == (WHOLE[:3] if lost else WHOLE)
+    assert len({message.turn_id for message in found}) == 1
+    assert str(await run_chat_turn(with_a_tool(maya, after="Again."), said("And?"))) == "Again."
+
+
+async def test_a_store_that_is_gone_for_good_leaves_the_reply(rc: Recollect, maya: User) -> None:
+    await run_chat_turn(with_a_tool(maya), said())
+    with failing(rc.store.conversations, {"begin_turn": iter([FAILS] * 9), "append": iter([FAILS] * 9)}):
+        result = await run_chat_turn(with_a_tool(maya), said("And?"))
+    assert (result.ok, result.text) == (True, "Done.")
+    assert {problem.step for problem in result.problems} == {"store_user", "store_reply"}
+    assert all(isinstance(problem.error, StoreUnavailableError) for problem in result.problems)
+    assert "The store is gone." in str(result.problems[0])
+    assert roles(await stored(maya)) == WHOLE
+
+
+@pytest.mark.parametrize("how", [FAILS, LOST, LATE])
+async def test_a_conversation_that_cannot_be_found_leaves_the_reply(rc: Recollect, maya: User, how: str) -> None:
+    with failing(rc.store.conversations, {"find_or_create": iter([how])}):
+        result = await run_chat_turn(with_a_tool(maya), said())
+    assert (result.ok, result.text, result.conversation_id) == (True, "Done.", None)
+    assert "store_user" in {problem.step for problem in result.problems}
+    assert await stored(maya) == []
+    assert str(await run_chat_turn(with_a_tool(maya), said())) == "Done."
+    assert len(await maya.conversations.list()) == 1
+
+
+async def test_a_memory_that_cannot_be_asked_leaves_the_turn(rc: Recollect, maya: User) -> None:
+    space = await maya.memory.create_space("default")
+    await maya.memory.add_atom(space.id, "Maya is vegetarian.")
+    cfg = TurnConfig(
+        maya, "helper", chat_opts=ChatOptions(model=ScriptedModel([says("Hello!")])), system_base="Be kind."
+    )
+    with failing(rc.store.memories, {"spaces": iter([FAILS] * 9)}):
+        result = await run_chat_turn(cfg, said())
+    assert (result.text, [problem.step for problem in result.problems]) == ("Hello!", ["recall"])
+    assert isinstance(cfg.chat_opts.model, ScriptedModel)
+    assert cfg.chat_opts.model.requests[0].system == "Be kind."
+    assert roles(await stored(maya)) == ["user", "assistant"]
+
+
+async def test_a_turn_that_ends_in_a_question_to_a_person_is_kept_all_the_same(rc: Recollect, maya: User) -> None:
+    @tool(requires_approval=True)
+    def pay(amount: int) -> str:
+        """Pay."""
+        return "paid"
+
+    await maya.conversations.create("helper", session_id="web")
+    model = ScriptedModel([calls(ToolCall("c1", "pay", {"amount": 5})), says("Paid.")])
+    cfg = TurnConfig(maya, "helper", chat_opts=ChatOptions(model=model, tools=[pay]))
+    with failing(rc.store.conversations, {"begin_turn": iter([FAILS])}):
+        result = await run_chat_turn(cfg, said("Pay 5"))
+    assert (result.ok, result.status) == (False, "approval")
+    assert result.conversation_id is not None
+    assert roles(await stored(maya)) == ["user", "assistant"]
+    done = await maya.conversations.run_turn(result.conversation_id, model, tools=[pay], approvals={"c1": True})
+    assert done.text == "Paid."
+
+
+async def test_a_typed_answer_is_kept_though_the_store_failed_before(rc: Recollect, maya: User) -> None:
+    await maya.conversations.create("helper", session_id="web")
+    opts = ChatOptions(model=ScriptedModel(['{"city": "Rome"}']), output_type=dict[str, str])
+    with failing(rc.store.conversations, {"begin_turn": iter([FAILS])}):
+        result = await run_chat_turn(TurnConfig(maya, "helper", chat_opts=opts), said())
+    assert result.output == {"city": "Rome"}
+    assert roles(await stored(maya)) == ["user", "assistant"]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    turns=st.lists(
+        st.tuples(
+            st.lists(st.sampled_from([OK, FAILS, LOST, LATE]), max_size=2),
+            st.lists(st.sampled_from([OK, FAILS, LOST, LATE]), max_size=6),
+            st.lists(st.sampled_from([OK, FAILS]), max_size=3),
+        ),
+        min_size=1,
+        max_size=3,
+    )
+)
+def test_however_the_store_fails_the_log_stays_in_order(turns: list[tuple[list[str], list[str], list[str]]]) -> None:
+    asyncio.run(_check(turns))
+
+
+async def _check(turns: list[tuple[list[str], list[str], list[str]]]) -> None:
+    async with Recollect(":memory:", embedder=None, worker=False, summary_every=None) as rc:
+        user = rc.user("maya")
+        talk = await user.conversations.create("helper", session_id="web")
+
+        def answer(asked: Any) -> Any:
+            assert is_sound(asked.messages)
+            number = next(message_text(m) for m in reversed(asked.messages) if m.role == "user")
+            last = asked.messages[-1]
+            if last.role == "user":
+                return calls(ToolCall(f"{number}a", "look"), ToolCall(f"{number}b", "look"), saying=f"{number}: wait")
+            return f"{number}: done"
+
+        opts = ChatOptions(model=FunctionModel(answer), tools=[look])
+        cfg = TurnConfig(user, "helper", chat_opts=opts)
+        for number, (begin, append, read) in enumerate(turns):
+            plans = {"begin_turn": iter(begin), "append": iter(append), "message": iter(read)}
+            with failing(rc.store.conversations, plans):
+                result = await run_chat_turn(cfg, said(str(number)))
+            assert result.text == f"{number}: done"
+            await rc.jobs.drain(timeout=20)
+        found = await user.conversations.raw_turns(talk.id)
+        assert len({message.id for message in found}) == len(found)
+        assert [message.seq for message in found] == list(range(1, len(found) + 1))
+        whole = [entry for number in range(len(turns)) for entry in _entries(str(number))]
+        kept = [_entry(message) for message in found]
+        assert len(set(kept)) == len(kept)
+        assert kept == [entry for entry in whole if entry in kept]
+        for number, (_, append, read) in enumerate(turns):
+            if {*append, *read} <= {OK}:
+                assert {*_entries(str(number))} <= {*kept}
+        by_turn = {message.turn_id: message.text.partition(":")[0] for message in found if message.role == "assistant"}
+        assert len(set(by_turn.values())) == len(by_turn)
+        with ScriptedModel([says("End.", expect=lambda asked: is_sound(asked.messages))]) as model:
+            await user.conversations.run_turn(talk.id, model, "Well?", wait=0)
+
+
+def _entries(number: str) -> list[tuple[str, str]]:
+    return [
+        ("user", number),
+        ("assistant", f"{number}: wait"),
+        ("tool", f"{number}a"),
+        ("tool", f"{number}b"),
+        ("assistant", f"{number}: done"),
+    ]
+
+
+def _entry(message: StoredMessage) -> tuple[str, str]:
+    [sent] = message.messages
+    return message.role, sent.tool_call_id or message.text

@@ -1,0 +1,178 @@
+"""Approvals across processes that are killed, or that decide at once. The file is also what the processes run."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recollect import AlreadyDecidedError, Recollect, ToolCall, message_text, tool
+from recollect.chat.history import is_sound
+from recollect.testing import FunctionModel, ScriptedModel, calls, says
+from tests.support.children import ROOT, Child
+from tests.support.programs import USER, heard, say
+
+FIVE = ToolCall("c1", "pay", {"amount": 5})
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return str(tmp_path / "recollect.db")
+    found: str = request.getfixturevalue("postgres_url")
+    return found
+
+
+def paying(ledger: str, holds: bool) -> Any:
+    """A tool that writes down what it pays, and then may wait until somebody ends it."""
+
+    @tool(requires_approval=True)
+    async def pay(amount: int) -> str:
+        """Pay."""
+        with Path(ledger).open("a") as book:  # noqa: ASYNC230 - one line, in a test
+            book.write(f"{amount}\n")
+        say(paying=amount)
+        if holds:
+            await heard()
+        return f"paid {amount}"
+
+    return pay
+
+
+async def decide(job: dict[str, Any]) -> None:
+    """Approve a call, in this process."""
+    async with Recollect(job["url"], summary_every=None, worker=False) as rc:
+        log = rc.user(USER).conversations
+        say(pending=[call.id for call in await log.pending(job["conversation"])])
+        if job.get("waits"):
+            await heard()
+        try:
+            outcome = await log.run_turn(
+                job["conversation"],
+                FunctionModel(lambda _: "Done."),
+                tools=[paying(job["ledger"], job["holds"])],
+                approvals={"c1": True},
+            )
+        except AlreadyDecidedError:
+            say(ended="decided before")
+        else:
+            say(ended=outcome.text)
+
+
+async def chat(job: dict[str, Any]) -> None:
+    """Ask for a call by `user.chat`, and leave it waiting."""
+    async with Recollect(job["url"], summary_every=None, worker=False) as rc:
+        model = ScriptedModel([calls(FIVE)])
+        reply = await rc.user(USER).chat("Pay 5", model=model, tools=[paying(job["ledger"], False)])
+        say(status=reply.status, conversation=reply.conversation_id)
+
+
+@asynccontextmanager
+async def process(program: str) -> AsyncIterator[Child]:
+    """A process of this file."""
+    errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the child
+    started = Child(
+        await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", __name__, program),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=errors,
+            cwd=ROOT,
+        ),
+        errors,
+    )
+    try:
+        await started.until("ready")
+        yield started
+    finally:
+        await started.end()
+
+
+async def asked(rc: Recollect, ledger: Path) -> str:
+    log = rc.user(USER).conversations
+    talk = await log.create("chat")
+    outcome = await log.run_turn(talk.id, ScriptedModel([calls(FIVE)]), "Pay 5", tools=[paying(str(ledger), False)])
+    assert outcome.status == "approval"
+    return talk.id
+
+
+def paid(ledger: Path) -> list[str]:
+    return ledger.read_text().split() if ledger.exists() else []
+
+
+async def test_a_process_killed_inside_the_call_does_not_make_it_run_twice(url: str, tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger"
+    async with Recollect(url, summary_every=None, worker=False) as rc:
+        log = rc.user(USER).conversations
+        id = await asked(rc, ledger)
+        async with process("decide") as child:
+            await child.go(url=url, conversation=id, ledger=str(ledger), holds=True)
+            await child.until("paying")
+            await child.kill()
+            assert child.said[1] == {"pending": ["c1"]}
+        assert await log.pending(id) == ()
+        tools = [paying(str(ledger), False)]
+        with ScriptedModel([says("I am not sure whether I paid.")]) as model:
+            outcome = await log.run_turn(id, model, tools=tools, approvals={"c1": True}, wait=40)
+        assert outcome.status == "completed"
+        [sent] = model.requests
+        assert is_sound(sent.messages)
+        assert "may or may not have taken effect" in message_text(sent.messages[-1])
+        assert paid(ledger) == ["5"]
+        with pytest.raises(AlreadyDecidedError):
+            await log.run_turn(id, ScriptedModel([]), tools=tools, approvals={"c1": True})
+        with ScriptedModel([says("ok", expect=lambda sent: is_sound(sent.messages))]) as model:
+            await log.run_turn(id, model, "Please check.", tools=tools)
+        roles = [message.role for message in await log.raw_turns(id)]
+        assert roles == ["user", "assistant", "tool", "assistant", "user", "assistant"]
+        assert paid(ledger) == ["5"]
+
+
+async def test_processes_that_approve_at_once_run_the_call_once(url: str, tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger"
+    async with Recollect(url, summary_every=None, worker=False) as rc:
+        id = await asked(rc, ledger)
+        async with process("decide") as one, process("decide") as two:
+            both = (one, two)
+            for child in both:
+                await child.go(url=url, conversation=id, ledger=str(ledger), holds=False, waits=True)
+            for child in both:
+                await child.until("pending")
+            for child in both:
+                await child.go()
+            ended = [(await child.until("ended"))["ended"] for child in both]
+        assert sorted(ended) == ["Done.", "decided before"]
+        assert paid(ledger) == ["5"]
+        messages = await rc.user(USER).conversations.raw_turns(id)
+        assert [message.role for message in messages] == ["user", "assistant", "tool", "assistant"]
+
+
+async def test_a_chat_is_approved_in_another_process(url: str, tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger"
+    async with process("chat") as first:
+        await first.go(url=url, ledger=str(ledger))
+        said = await first.until("status")
+        await first.finish()
+    assert said["status"] == "approval"
+    async with process("decide") as second:
+        await second.go(url=url, conversation=said["conversation"], ledger=str(ledger), holds=False)
+        assert (await second.until("ended"))["ended"] == "Done."
+    assert paid(ledger) == ["5"]
+
+
+def main() -> None:
+    say(ready=True)
+    line = sys.stdin.readline()
+    if line:
+        asyncio.run({"decide": decide, "chat": chat}[sys.argv[1]](json.loads(line)))
+
+
+if __name__ == "__main__":
+    main()
