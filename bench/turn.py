@@ -15,7 +15,8 @@ with Recollect that happens when a conversation closes, with mem0 when it is tol
 
 CPU time is that of the whole process, all threads, so Recollect's worker is in it, which looks at what has happened.
 Every batch of turns runs in a fresh file, Recollect's in a copy of the one that holds the memories. Rounds are
-interleaved. What the model was sent, that the memory which answers is in it, and what was kept is checked. There are no
+interleaved; where the difference is small, single turns of both kinds alternate within a batch, and the median ones are
+compared. What the model was sent, that the memory which answers is in it, and what was kept is checked. There are no
 goals; the numbers are to be looked at.
 
     python bench/turn.py
@@ -37,7 +38,7 @@ from contenders import ENVIRONMENTS, WORKERS, Contender, persisting_contenders, 
 from memory import prepare_material
 from report import summary
 from running import Progress, Run, parsed, parser, publish, rotated
-from turn_report import KINDS, differences, table
+from turn_report import KINDS, OURS, PAIRED, differences, table
 
 SIZE = 1_000
 LEAST_SIZE = 50
@@ -101,6 +102,9 @@ class Bench(Run):
                 if answer is not None:
                     fitting = round(self._plan.batch_ms / answer["estimate_ms"])
                     counts[task] = max(LEAST_COUNT, min(MOST_COUNT, fitting))
+            for over, under in PAIRED:
+                if (OURS, over) in counts:
+                    counts[OURS, f"{over}/{under}"] = counts[OURS, over]
             for index in range(self._plan.rounds):
                 for task in rotated([*counts], index):
                     self.say(f"round {index + 1} of {self._plan.rounds}: {task[0]}, {task[1]}")

@@ -56,6 +56,14 @@ COMPARED = (
 )
 """What is beside what, in CPU time."""
 
+PAIRED = (
+    ("chat", "turn_memory"),
+    ("chat_turn", "turn_memory"),
+    ("chat_skills", "chat"),
+    ("chat_turn", "chat_turn_unbound"),
+)
+"""Those whose turns alternate, as they differ by little."""
+
 
 def differences(numbers: Numbers) -> list[dict[str, Any]]:
     """What each thing adds, and the ratios; those that could not be measured are left out."""
@@ -65,6 +73,9 @@ def differences(numbers: Numbers) -> list[dict[str, Any]]:
 def _added(numbers: Numbers) -> Iterator[dict[str, Any]]:
     for title, over, under in COMPARED:
         more, less = _found(numbers, *over), _found(numbers, *under)
+        pair = numbers.get(over[0], {}).get(f"{over[1]}/{under[1]}")
+        if pair is not None:
+            more, less = pair["over_ms"], pair["under_ms"]
         if more is not None and less is not None:
             yield _compared(title, more, less)
 

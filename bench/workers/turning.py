@@ -13,6 +13,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any, Protocol
 
 import protocol
@@ -157,6 +158,39 @@ class Batches:
         await talker.close(plan.count + plan.conversations)
         return per_operation(plan.count, cpu, wall) | {"found": found}
 
+    async def paired(self, request: dict[str, Any], count: int) -> dict[str, Any]:
+        """Turns of two kinds in turn, for differences that are smaller than what changes between two batches."""
+        folder = _made(Path(request["folder"]) / "batch")
+        kinds = request["kind"].split("/")
+        try:
+            await self._talker.open(kinds[0], folder)
+            plan = Plan.of(request["length"], count)
+            spent: dict[str, list[float]] = {kind: [] for kind in kinds}
+            for _ in range(plan.conversations):
+                await self._alternated(request, plan, kinds, spent)
+            await self._talker.close(0)
+        finally:
+            shutil.rmtree(folder)
+        over, under = (1000 * median(spent[kind]) for kind in kinds)
+        return {"over_ms": over, "under_ms": under}
+
+    async def _alternated(
+        self, request: dict[str, Any], plan: Plan, kinds: Sequence[str], spent: dict[str, list[float]]
+    ) -> None:
+        talker = self._talker
+        before = [said(index) for index in range(plan.filled - 2)]
+        talks = {kind: await talker.begin(before) for kind in kinds}
+        for index in range(-1, plan.turns):
+            # Each goes first as often as the other.
+            for kind in kinds if len(spent[kinds[0]]) % 2 else kinds[::-1]:
+                [(question, _)] = self._questions(request, 1)
+                cpu = time.process_time()
+                outcome = await talker.turn(kind, talks[kind], question)
+                cpu = time.process_time() - cpu
+                expect("text", talker.answered(kind, outcome).text, talker.expected(kind, plan.length).text)
+                if index >= 0:
+                    spent[kind].append(cpu)
+
     def _questions(self, request: dict[str, Any], count: int) -> list[tuple[str, str]]:
         """The next ones, with the memories that answer them; from the beginning again when all were asked."""
         given = material(request["material"])
@@ -214,6 +248,8 @@ def serve(talker: Talker, kinds: Sequence[str], packages: Sequence[str]) -> None
     async def measured(request: dict[str, Any]) -> dict[str, Any]:
         if request["kind"] == "fill":
             return await batches.fill(request)
+        if "/" in request["kind"]:
+            return await batches.paired(request, request["count"])
         return await (batches.warm_up(request) if request["count"] is None else batches.run(request, request["count"]))
 
     protocol.answer_requests(measured, ["fill", *kinds], packages)

@@ -72,8 +72,8 @@ class User:
 
         It goes on with the user's open conversation of the namespace, or opens one. What was said in it becomes
         memories of the space when it closes, which it does by itself an hour after the last message (`close_after`).
-        A conversation that was left is closed before the next answer, which waits up to `memory_wait` (15) seconds for
-        its memories.
+        A conversation that was left is closed before the next answer; the first answer of a new one waits up to
+        `memory_wait` (15) seconds for memories that are being made.
 
         - `space=None` remembers nothing. `recall` holds arguments of `working_context.build`, such as `token_budget`.
         - `system`, `tools`, `skills`, `options` (a `ChatOptions`, or a mapping of its fields) are for the model.

@@ -11,17 +11,19 @@ from recollect import (
     AlreadyDecidedError,
     Approval,
     ConfigurationError,
+    ConversationClosedError,
     NotFoundError,
     ProviderOverloadedError,
     Recollect,
     StoreUnavailableError,
     ToolCall,
+    ToolUseBlock,
     message_text,
     tool,
 )
 from recollect.app import User
 from recollect.chat.history import is_sound
-from recollect.conversations.approvals import approval_note
+from recollect.conversations.approvals import APPROVED, approval_note
 from recollect.stores import TurnDraft
 from recollect.testing import ScriptedModel, calls, raises, says
 
@@ -178,7 +180,7 @@ async def test_a_call_that_was_begun_is_not_run_again(
     """The process ended after the approval was noted and before the result was: nobody knows what took effect."""
     id = await asked(maya, till, FIVE, NINE)
     turn_id = (await maya.conversations.raw_turns(id))[-1].turn_id
-    note = approval_note([FIVE], rc.clock())
+    note = approval_note(APPROVED, [FIVE], rc.clock())
     await rc.store.conversations.append(maya.scope, id, [TurnDraft(turn_id, [note])], now=rc.clock())
     assert await other.conversations.pending(id) == (NINE,)
     outcome, model = await decide(other, id, till, c1=decision, c2=False)
@@ -192,15 +194,46 @@ async def test_a_call_that_was_begun_is_not_run_again(
         await maya.conversations.run_turn(id, model, "Well?", tools=till.tools)
 
 
-async def test_a_message_after_a_call_was_begun_finds_a_sound_history(rc: Recollect, maya: User, till: Till) -> None:
+async def test_a_message_after_a_call_was_begun_tells_that_nobody_knows(rc: Recollect, maya: User, till: Till) -> None:
     id = await asked(maya, till, FIVE)
     turn_id = (await maya.conversations.raw_turns(id))[-1].turn_id
-    note = approval_note([FIVE], rc.clock())
+    note = approval_note(APPROVED, [FIVE], rc.clock())
     await rc.store.conversations.append(maya.scope, id, [TurnDraft(turn_id, [note])], now=rc.clock())
     with ScriptedModel([says("I will check.")]) as model:
         await maya.conversations.run_turn(id, model, "Did you pay?", tools=till.tools)
-    assert is_sound(model.requests[0].messages)
+    sent = model.requests[0].messages
+    assert is_sound(sent)
+    assert "may or may not have taken effect" in message_text(sent[2])
     assert till.paid == []
+
+
+async def test_a_call_that_needed_no_approval_is_not_run_by_one(maya: User, till: Till) -> None:
+    """It was interrupted: it does not wait for a person, and may have taken effect."""
+    talk = await maya.conversations.create("shop")
+    await maya.conversations.append_user_message(talk.id, "Look!")
+    seen = ToolUseBlock("c1", "look", {})
+    await maya.conversations.append_assistant_turn(talk.id, [seen], stop_reason="tool_use")
+    assert await maya.conversations.pending(talk.id) == ()
+    runs: list[str] = []
+
+    def look() -> str:
+        runs.append("looked")
+        return "seen"
+
+    with ScriptedModel([says("Hm.")]) as model:
+        await maya.conversations.run_turn(talk.id, model, tools=[look], approvals={"c1": True})
+    assert runs == []
+    assert "may or may not have taken effect" in message_text(model.requests[0].messages[-1])
+
+
+async def test_a_decision_may_come_after_the_conversation_was_closed(maya: User, other: User, till: Till) -> None:
+    id = await asked(maya, till, FIVE)
+    await maya.conversations.close(id)
+    assert await other.conversations.pending(id) == (FIVE,)
+    outcome, _ = await decide(other, id, till, c1=True)
+    assert (outcome.text, till.paid) == ("Done.", [5])
+    with pytest.raises(ConversationClosedError):
+        await maya.conversations.run_turn(id, ScriptedModel([]), "And now?")
 
 
 async def test_a_turn_cut_off_after_the_result_goes_on_to_the_answer(maya: User, other: User, till: Till) -> None:
@@ -235,7 +268,7 @@ async def test_the_note_is_for_neither_the_person_nor_the_model(maya: User, till
     assert [m.role for m in model.requests[0].messages] == ["user", "assistant", "tool"]
     assert "system" not in [m.role for m in await maya.conversations.messages(id, include_internal=True)]
     hidden = [m for m in await maya.conversations.messages(id, include_hidden=True) if m.visibility == "hidden"]
-    assert [m.metadata for m in hidden] == [{"approved_calls": ["c1"]}]
+    assert [m.metadata for m in hidden] == [{"waiting_calls": ["c1"]}, {"approved_calls": ["c1"]}]
 
 
 async def test_the_stream_takes_decisions_too(maya: User, other: User, till: Till) -> None:

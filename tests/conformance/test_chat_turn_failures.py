@@ -105,8 +105,7 @@ async def test_what_could_not_be_stored_of_an_answer_follows_in_order(
         result = await run_chat_turn(with_a_tool(maya), said())
     assert (result.text, [problem.step for problem in result.problems]) == ("Done.", ["store_reply"])
     found = await stored(maya)
-    lost = number == 2 and how != LATE
-    assert roles(found) == (WHOLE[:3] if lost else WHOLE)
+    assert roles(found) == WHOLE
     assert len({message.turn_id for message in found}) == 1
     assert str(await run_chat_turn(with_a_tool(maya, after="Again."), said("And?"))) == "Again."
 

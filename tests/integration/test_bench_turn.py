@@ -23,7 +23,11 @@ def test_the_turn_benchmark_runs_on_recollect_alone() -> None:
     assert done.returncode == 0, done.stderr
     result: dict[str, Any] = json.loads(done.stdout)
     assert result["failed"] == {}
-    numbers = result["numbers"]["recollect"]
+    measured = result["numbers"]["recollect"]
+    pairs = {kind: row for kind, row in measured.items() if "/" in kind}
+    numbers = {kind: row for kind, row in measured.items() if kind not in pairs}
+    assert len(pairs) == 4
+    assert all(row["over_ms"]["median"] > 0 and row["under_ms"]["median"] > 0 for row in pairs.values())
     assert {*numbers} == {
         *("loop", "recall", "context", "turn", "turn_memory", "chat_turn", "chat_turn_unbound"),
         *("chat", "chat_spaceless", "chat_skills", "stream_loop", "stream_turn", "chat_stream"),

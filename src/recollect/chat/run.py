@@ -138,7 +138,7 @@ class Run:
         for call in open_calls(self.messages):
             tool = known.get(call.name)
             decision = approvals.get(call.id)
-            if decision is not None:
+            if decision is not None and (tool is None or tool.requires_approval):
                 outcome = decided(call, decision)
                 if isinstance(outcome, ToolCall):
                     ready.append(outcome)

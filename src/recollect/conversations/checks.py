@@ -92,6 +92,21 @@ def context_values(what: str, value: Mapping[str, Any] | None) -> None:
         raise InvalidArgumentError(f"{what} is a mapping with texts as keys, not {value!r:.80}.")
 
 
+RECALL_NAMES = (
+    *("memory_space_id", "recall_query", "recent_turns", "recall_limit", "token_budget", "include_rolling_summary"),
+    *("always_on_category_names", "template_id", "count_tokens", "now", "min_score"),
+)
+"""The arguments of `working_context.build`, but for the conversation."""
+
+
+def recall(what: str, value: Mapping[str, Any] | None, more: tuple[str, ...] = ()) -> None:
+    """How to recall: arguments of `working_context.build`, or `more`."""
+    context_values(what, value)
+    unknown = [name for name in value or () if name not in RECALL_NAMES and name not in more]
+    if unknown:
+        raise InvalidArgumentError(f"{what} has {', '.join((*more, *RECALL_NAMES))}, but not {', '.join(unknown)}.")
+
+
 def moment(what: str, value: datetime | str) -> datetime:
     """A point in time."""
     return _named(what, as_utc, value)

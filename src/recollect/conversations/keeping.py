@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 
 from recollect.chat import LoopResult
-from recollect.conversations.approvals import approval_note
+from recollect.conversations.approvals import APPROVED, WAITING, approval_note
 from recollect.conversations.claims import Claim
 from recollect.conversations.runtime import Runtime
 from recollect.conversations.turn_requests import Prepared, TurnRequest
@@ -60,7 +60,17 @@ class Keeper:
     async def note_approved(self, calls: Sequence[ToolCall]) -> None:
         """`on_approved` of the loop: without the note on record the calls do not run."""
         if self._request.keeps_reply and self._claim is not None:
-            await self._append([approval_note(calls, self._runtime.clock())], last=False)
+            await self._append([approval_note(APPROVED, calls, self._runtime.clock())], last=False)
+
+    async def finish(self, result: LoopResult | None) -> None:
+        """The run has ended, or failed without a result: note the calls it leaves waiting, and try what is unsaved."""
+        if not self._request.keeps_reply or self._request.conversation_id is None:
+            return
+        if result is not None and result.pending:
+            await self._store(approval_note(WAITING, result.pending, self._runtime.clock()), last=True)
+        if self._unsaved:
+            async with self._one_at_a_time:
+                await self._try_unsaved(last=result is not None)
 
     async def _store(self, draft: MessageDraft, last: bool) -> None:
         if not self._request.lenient:
@@ -70,16 +80,19 @@ class Keeper:
             self._unsaved.append(draft)
             if self._request.conversation_id is None or (self._failing and draft.role != "assistant"):
                 return  # the store failed a moment ago: it is asked again when the model has spoken, perhaps for good
-            try:
-                await self._append(await self._missing(), last)
-            except (StoreError, ConversationClosedError, NotFoundError) as error:  # closed or erased during the turn
-                self._failing = True
-                self._in_doubt = self._in_doubt or _is_in_doubt(error)
-                self._request.problems.append(TurnProblem("store_reply", error))
-                log.warning("a turn of %s goes on unkept", self._request.conversation_id, exc_info=error)
-            else:
-                self._failing = False
-                self._unsaved.clear()
+            await self._try_unsaved(last)
+
+    async def _try_unsaved(self, last: bool) -> None:
+        try:
+            await self._append(await self._missing(), last)
+        except (StoreError, ConversationClosedError, NotFoundError) as error:  # closed or erased during the turn
+            self._failing = True
+            self._in_doubt = self._in_doubt or _is_in_doubt(error)
+            self._request.problems.append(TurnProblem("store_reply", error))
+            log.warning("a turn of %s goes on unkept", self._request.conversation_id, exc_info=error)
+        else:
+            self._failing = False
+            self._unsaved.clear()
 
     async def _missing(self) -> list[MessageDraft]:
         """What is not stored yet: a store that broke while committing may have kept it after all."""

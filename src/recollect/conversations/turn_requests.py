@@ -121,6 +121,7 @@ def turn_request(
     said = _said(user_text, content, approvals)
     checks.optional_text("trace_id", trace_id, checks.KEY_LENGTH)
     checks.context_values("extras", extras)
+    checks.recall("recall", recall)
     draft = None
     if said is not None:
         draft = plain_draft(

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from recollect.chat import ChatOptions, LoopResult, run_loop_messages, stream_loop
-from recollect.chat.history import interrupted_result, open_calls
+from recollect.chat.history import interrupted_result, is_sound, open_calls
 from recollect.contexts import InContext
 from recollect.conversations.approvals import begun_calls
 from recollect.conversations.claims import Claim, TurnClaims
@@ -68,6 +68,7 @@ class Turns:
                         on_approved=turn.keeper.note_approved,
                     )
                     told.text = result.text
+                await turn.keeper.finish(result)
                 outcome = turn.keeper.outcome(result, began)
             _note(span, outcome)
         return outcome
@@ -110,6 +111,7 @@ class Turns:
                                 if isinstance(item, TextDelta):
                                     told.delta(item.text)
                                 yield item
+                await turn.keeper.finish(result)
                 outcome = turn.keeper.outcome(result, began)
             _note(span, outcome)
         yield outcome
@@ -144,6 +146,8 @@ class Turns:
                     history = history_of(claim.started)
             keeper = Keeper(self._runtime, asked, claim, prepared)
             approvals = asked.approvals
+            if claim is not None and approvals is None and not is_sound(history):
+                await self._tell_of_begun(asked, history)
             if approvals is not None and asked.conversation_id is not None:
                 approvals = await self._decide(asked, history, keeper, approvals)
             try:
@@ -155,6 +159,9 @@ class Turns:
                     bound=_bound(asked, claim),
                     reply_to=_reply_to(asked, claim),
                 )
+            except Exception:
+                await keeper.finish(None)
+                raise
             finally:
                 if keeper.progress is not None and asked.conversation_id is not None:
                     self._after(asked.scope, asked.conversation_id, keeper.progress)
@@ -164,8 +171,23 @@ class Turns:
         if asked.conversation_id is None:
             return []
         log = self._runtime.store.conversations
-        stored = await log.messages(asked.scope, asked.conversation_id, limit=tail_limit, internal=True)
+        try:
+            stored = await log.messages(asked.scope, asked.conversation_id, limit=tail_limit, internal=True)
+        except StoreError as error:
+            if not asked.lenient:
+                raise
+            asked.problems.append(TurnProblem("recall", error))
+            return []
         return [message for kept in stored for message in kept.messages]
+
+    async def _tell_of_begun(self, asked: TurnRequest, history: list[Message]) -> None:
+        """Calls that were approved and begun, before the process ended, get the result that says so."""
+        assert asked.conversation_id is not None
+        begun = await begun_calls(self._runtime.store.conversations, asked.scope, asked.conversation_id)
+        answered = {message.tool_call_id for message in history if message.role == "tool"}
+        for index in range(len(history) - 1, -1, -1):
+            lost = [call for call in history[index].tool_calls if call.id in begun - answered]
+            history[index + 1 : index + 1] = map(interrupted_result, lost)
 
     async def _decide(
         self, asked: TurnRequest, history: list[Message], keeper: Keeper, approvals: Mapping[str, Any]

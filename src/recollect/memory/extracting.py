@@ -18,6 +18,7 @@ from recollect.types.bindings import Binding
 from recollect.types.ids import new_id
 from recollect.types.jobs import ExtractionRun, Job, JobStatus
 from recollect.types.scope import Scope
+from recollect.types.times import utc_now
 
 JOB_LIMIT = 100
 
@@ -135,7 +136,7 @@ class Extracting(Asking):
         Jobs that failed and wait for their next attempt are not waited for.
         """
         await self._extractions.catch_up()
-        now = self._runtime.clock()
+        now = utc_now()  # leases and retries go by the machine's clock
         jobs = [job for status in ("running", "queued") for job in await self.list_jobs(status=status)]
         return await self._runtime.jobs.wait([job.id for job in jobs if job.due_at <= now], timeout)
 

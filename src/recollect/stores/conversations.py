@@ -400,7 +400,7 @@ def _begin_turn(
     id: str, claim: TurnClaim, draft: MessageDraft | None, encoded: Encoded, tail_limit: int, now: int
 ) -> Operation[_Begun | TurnBusy]:
     head = yield from _locked(id)
-    if head.status != "open":
+    if head.status != "open" and draft is not None:
         raise ConversationClosedError(id)
     if head.running_owner not in (None, claim.evict) and (head.running_until or 0) > claim.now * 1_000_000:
         return TurnBusy(head.running_turn or "", head.running_owner or "")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any, TypedDict
+from typing import Any, TypedDict, TypeVar
 
 from recollect.chat import ChatOptions, Model
 from recollect.conversations import checks
@@ -13,14 +13,15 @@ from recollect.conversations.turn_requests import Prepared, TurnArguments, TurnR
 from recollect.errors import ConfigurationError, EmbeddingError, InvalidArgumentError, StoreError
 from recollect.turn.attachments import as_message, attachments_of, summed_up, woven_in
 from recollect.turn.handle import UserHandle, known_conversation
-from recollect.turn.remembering import Remembering, close_idle
+from recollect.turn.remembering import Remembering, await_memories, close_idle
 from recollect.turn.values import TurnResult, result_of
 from recollect.types import ReplyDelta
-from recollect.types.conversations import TurnOutcome
+from recollect.types.conversations import Conversation, TurnOutcome
 from recollect.types.turns import Identity, Session, TurnProblem
 
 CLOSE_AFTER = timedelta(hours=1)
-MEMORY_SECONDS = 15.0
+
+T = TypeVar("T")
 
 
 class ChatArguments(TypedDict, total=False):
@@ -36,7 +37,7 @@ class ChatArguments(TypedDict, total=False):
     session_id: str | None
     conversation_id: str | None
     close_after: timedelta | float | None
-    memory_wait: float
+    memory_wait: float | None
     sender: Identity | None
     extras: Mapping[str, Any] | None
     metadata: Mapping[str, Any] | None
@@ -86,10 +87,27 @@ class Chat:
             await items.aclose()
 
     async def _request(self) -> TurnRequest:
+        asked = self._checked()
+        id = await self._conversation_id()
+        session = Session(self._given.get("session_id") or id or self._namespace, id)
+        attachments = attachments_of(self._given.get("attachments"))
+        said = self._text is not None and attachments
+        assert asked.request is not None
+        return replace(
+            asked,
+            conversation_id=id,
+            request=replace(asked.request, session=session),
+            reply_to={"session_id": session.id},
+            said=[as_message(woven_in(self._text or "", attachments), attachments)] if said else (),
+            prepare=lambda: self._prepared(asked, id),
+            lenient=True,
+            problems=self._problems,
+        )
+
+    def _checked(self) -> TurnRequest:
+        """The turn, but for its conversation: none is opened for a mistake."""
         given, user = self._given, self._user
-        conversation_id = await self._conversation_id()
-        attachments = attachments_of(given.get("attachments"))
-        content = None if self._text is None else summed_up(self._text, attachments)
+        content = None if self._text is None else summed_up(self._text, attachments_of(given.get("attachments")))
         more: TurnArguments = {
             "options": self._options(),
             "tools": given.get("tools"),
@@ -99,45 +117,36 @@ class Chat:
             "metadata": given.get("metadata"),
             "idempotency_key": given.get("idempotency_key"),
             "trace_id": given.get("trace_id"),
-            "session": Session(given.get("session_id") or conversation_id or self._namespace, conversation_id),
             "sender": given.get("sender"),
         }
         if "wait" in given:
             more["wait"] = given["wait"]
-        talks, id = user.conversations, conversation_id or ""
-        asked = turn_request(talks.runtime, user.scope, talks.build_context, id, self._model, None, **more)
-        said = self._text is not None and attachments
-        return replace(
-            asked,
-            conversation_id=conversation_id,
-            said=[as_message(woven_in(self._text or "", attachments), attachments)] if said else (),
-            prepare=lambda: self._prepared(asked, conversation_id),
-            lenient=True,
-            problems=self._problems,
-        )
+        if given.get("memory_wait") is not None:
+            checks.seconds("memory_wait", given["memory_wait"])
+        checks.recall("recall", given.get("recall"))
+        talks = user.conversations
+        return turn_request(talks.runtime, user.scope, talks.build_context, "", self._model, None, **more)
 
     async def _conversation_id(self) -> str | None:
         """The conversation to go on with, or None if the store cannot tell."""
         named = self._given.get("conversation_id")
-        if self._text is not None:
-            await self._close_idle()
         if named is not None:
             return (await known_conversation(self._user, str(named))).id
         if self._text is None:
             return await self._undecided()
-        try:
-            return await self._found_or_opened()
-        except StoreError as error:
-            self._problems.append(TurnProblem("store_user", error))
-            return None
+        closed = await self._tolerated(close_idle(self._user), "recall")
+        found = await self._tolerated(self._found_or_opened(), "store_user")
+        if self._space is not None and found is not None and (closed or not found.last_seq):
+            await self._tolerated(await_memories(self._user, self._given.get("memory_wait")), "recall")
+        return None if found is None else found.id
 
-    async def _close_idle(self) -> None:
-        """Close the conversations that were left: they are what is remembered."""
-        seconds = checks.seconds("memory_wait", self._given.get("memory_wait", MEMORY_SECONDS))
+    async def _tolerated(self, work: Awaitable[T], step: str) -> T | None:
+        """What it gives, or None if the store failed, which is noted."""
         try:
-            await close_idle(self._user, 0.0 if self._space is None else seconds)
+            return await work
         except StoreError as error:
-            self._problems.append(TurnProblem("recall", error))
+            self._problems.append(TurnProblem(step, error))
+            return None
 
     async def _undecided(self) -> str:
         """The conversation whose calls are decided: it is there, or there is nothing to decide."""
@@ -149,16 +158,15 @@ class Chat:
             )
         return found.id
 
-    async def _found_or_opened(self) -> str:
+    async def _found_or_opened(self) -> Conversation:
         given = self._given
         sender = given.get("sender")
-        found = await self._user.conversations.find_or_create(
+        return await self._user.conversations.find_or_create(
             self._namespace,
             given.get("session_id"),
             metadata={"speakers": {"user": sender.name}} if sender is not None and sender.name else None,
             close_after=given.get("close_after", CLOSE_AFTER),
         )
-        return found.id
 
     def _options(self) -> ChatOptions | Mapping[str, Any]:
         options = self._given.get("options") or {}

@@ -168,7 +168,7 @@ async def _grounded(
 ) -> tuple[str, WorkingContext]:
     """The system prompt with what is remembered, and that. With `make`, what is said now will be remembered too."""
     given = {**RECALL, **(input.recall_opts or {})}
-    space_id, space = given.pop("space_id", None), given.pop("space", None)
+    space_id, space = given.pop("space_id", given.pop("memory_space_id", None)), given.pop("space", None)
     more = {
         "recall_limit": given.pop("limit"),
         "recall_query": topic_of(input.text),

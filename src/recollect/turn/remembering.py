@@ -16,6 +16,8 @@ log = logging.getLogger("recollect.turn")
 T = TypeVar("T")
 
 MOST_KNOWN = 10_000
+OWN_SECONDS, OTHERS_SECONDS = 15.0, 3.0
+"""How long to wait for memories that are being made by this process's worker, or by another's if there is one."""
 
 
 DEFAULT_SPACE = "default"
@@ -85,20 +87,19 @@ class Remembering:
         return space.name in binding.memory_space_names
 
 
-async def close_idle(user: UserHandle, wait: float) -> None:
-    """Close the user's conversations whose time is past, and wait a while until they have become memories."""
+async def close_idle(user: UserHandle) -> bool:
+    """Close the user's conversations whose time is past; gives whether there were any."""
     runtime = user.conversations.runtime
     now = runtime.clock()
     store = runtime.store.conversations
     if not await store.due(user.scope, now=now):
-        return
-    closed = await store.close_stale(user.scope, idle_since=None, now=now)
-    jobs: list[str] = []
-    for conversation in closed:
-        try:
-            run = await user.memory.run_extraction_for_conversation(conversation.id)
-        except NotFoundError:  # no binding leads anywhere, or it is paused; or it was erased meanwhile
-            continue
-        jobs.extend(job.id for job in run.jobs)
-    if jobs and not await runtime.jobs.wait(jobs, wait):
+        return False
+    return bool(await store.close_stale(user.scope, idle_since=None, now=now))
+
+
+async def await_memories(user: UserHandle, seconds: float | None) -> None:
+    """Wait a while until the user's conversations that were closed have become memories."""
+    if seconds is None:  # who knows whether anyone works on them elsewhere
+        seconds = OWN_SECONDS if user.conversations.runtime.worker else OTHERS_SECONDS
+    if not await user.memory.wait_for_extraction(seconds):
         log.info("conversations of %s are still becoming memories; this turn goes on without", user.scope.user_id)

@@ -88,8 +88,8 @@ class TurnInput:
         if not isinstance(self.text, str):
             raise InvalidArgumentError(f"text is what the user says, not {self.text!r:.80}.")
         checks.context_values("ctx_extras", self.ctx_extras)
-        for name in ("payload", "recall_opts"):
-            checks.context_values(name, getattr(self, name))
+        checks.context_values("payload", self.payload)
+        checks.recall("recall_opts", self.recall_opts, ("limit", "space", "space_id"))
 
 
 @dataclass(frozen=True, slots=True)

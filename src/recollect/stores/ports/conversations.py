@@ -86,8 +86,9 @@ class ConversationLog(Protocol):
     - `messages` gives what lies between the seqs `after` and `before` (exclusive), oldest first: the last `limit` of
       them, or the first ones with `from_start`. Raises `NotFoundError`.
     - `begin_turn` claims the conversation, appends the user's message and reads the tail, all in one transaction; or
-      gives `TurnBusy` and changes nothing. A claim past its time, or of the owner to `evict`, is taken over. `end_turn`
-      gives it up and `extend_turn` prolongs it, if it is still held.
+      gives `TurnBusy` and changes nothing. Without a message the last turn goes on, also in a conversation that was
+      closed. A claim past its time, or of the owner to `evict`, is taken over. `end_turn` gives it up and `extend_turn`
+      prolongs it, if it is still held.
     - `everyones` gives conversations across users in the order of ids, after one; with `unsummarized`, those that are
       so many turns past their summary.
     - `save_summary` replaces the rolling summary if it still reaches to `expected_seq`, and gives None if it does not.

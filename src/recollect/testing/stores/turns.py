@@ -95,6 +95,18 @@ class TurnContract:
                 MAYA, talk.id, make_claim("me"), make_draft(), tail_limit=5, now=utc_now()
             )
 
+    async def test_a_turn_that_waited_may_go_on_after_closing(self, store: Store) -> None:
+        talk = await make_conversation(store)
+        await say(store, talk.id, "Pay!")
+        await store.conversations.close(MAYA, talk.id, now=utc_now())
+        begun = await store.conversations.begin_turn(MAYA, talk.id, make_claim("me"), None, tail_limit=5, now=utc_now())
+        assert isinstance(begun, TurnStarted)
+        late = [TurnDraft(begun.turn_id, [make_draft("Paid.", "assistant")])]
+        appended = await store.conversations.append(MAYA, talk.id, late, now=utc_now(), release="me")
+        assert [message.seq for message in appended.messages] == [2]
+        with pytest.raises(ConversationClosedError):
+            await store.conversations.append(MAYA, talk.id, late, now=utc_now())
+
     async def test_a_turn_that_was_running_may_finish_after_closing(self, store: Store) -> None:
         talk = await make_conversation(store)
         claim = make_claim("me")
