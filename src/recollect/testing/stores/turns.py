@@ -14,6 +14,7 @@ from recollect.testing.stores.making import (
     make_claim,
     make_conversation,
     make_draft,
+    say,
 )
 from recollect.types import user_message
 from recollect.types.blocks import ToolUseBlock
