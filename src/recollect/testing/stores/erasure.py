@@ -202,23 +202,22 @@ class ErasureContract:
     async def test_what_is_written_beside_an_erasure_is_refused_or_whole(self, store: Store, second: Store) -> None:
         talks = [await make_conversation(store) for _ in range(4)]
         spaces = [await make_space(store, name=str(n)) for n in range(4)]
-        stop = asyncio.Event()
+        written = [asyncio.Event() for _ in range(4)]
 
-        async def write(n: int) -> int:
-            written = 0
-            while not stop.is_set():
+        async def write(n: int) -> None:
+            while True:
                 try:
                     await say(second, talks[n].id, "still here")
                     await add(second, spaces[n], make_atom("still here"))
-                    written += 1
+                    written[n].set()
                 except NotFoundError:
-                    return written
-            raise AssertionError("it was never refused")
+                    return
 
-        writers = [asyncio.create_task(write(n)) for n in range(4)]
-        await asyncio.sleep(0.1)
-        await store.user_data.erase(MAYA, now=utc_now())
-        assert all(await asyncio.wait_for(asyncio.gather(*writers), 20))
-        stop.set()
+        async with asyncio.timeout(40), asyncio.TaskGroup() as group:
+            for n in range(4):
+                group.create_task(write(n))
+            for each in written:
+                await each.wait()
+            await store.user_data.erase(MAYA, now=utc_now())
         left = await exported(store, MAYA)
         assert all(records == [] for records in left.values())
