@@ -29,6 +29,7 @@ bench: $(READY)  ## beside the peers, in one run
 	$(BIN)/python bench/persist.py
 	$(BIN)/python bench/memory.py
 	$(BIN)/python bench/extraction.py
+	$(BIN)/python bench/turn.py
 
 clean:
 	rm -rf $(VENV) .bench dist

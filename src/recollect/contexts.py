@@ -6,7 +6,7 @@ that is stepped through a copied context keeps its variables to itself, whicheve
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Generator
+from collections.abc import AsyncGenerator, Awaitable, Generator
 from contextvars import Context
 from typing import Any, Generic, TypeVar
 
@@ -35,20 +35,76 @@ class InContext(Generic[T]):
         self._awaitable = awaitable
 
     def __await__(self) -> Generator[Any, Any, T]:
-        run = self._context.run
         steps = self._awaitable.__await__()
-        step, value = steps.send, None  # an iterator of C code has no send; what we await are coroutines of Python
+        try:
+            waits_for = self._context.run(steps.send, None)  # what we await are coroutines, which have a send
+        except StopIteration as stop:
+            result: T = stop.value
+        else:
+            result = yield from _resumed(self._context, steps, waits_for)
+        return result
+
+
+async def iterate_in(context: Context, items: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
+    """The items of a generator whose code runs in `context`; what does not wait costs little more than a call.
+
+    >>> import asyncio
+    >>> from contextvars import ContextVar, copy_context
+    >>> name = ContextVar("name", default="nobody")
+    >>> async def names():
+    ...     name.set("maya")
+    ...     yield name.get()
+    >>> async def main():
+    ...     return [(item, name.get()) async for item in iterate_in(copy_context(), names())]
+    >>> asyncio.run(main())
+    [('maya', 'nobody')]
+    """
+    run = context.run
+    try:
         while True:
+            steps: Any = items.__anext__()
             try:
-                waits_for = run(step, value)
-            except StopIteration as stop:
-                result: T = stop.value
-                return result
+                waits_for = run(steps.send, None)
+            except StopIteration as ready:
+                yield ready.value
+                continue
+            except StopAsyncIteration:
+                return
             try:
-                value = yield waits_for
-                step = steps.send
-            except GeneratorExit:
-                run(steps.close)
-                raise
-            except BaseException as error:  # noqa: BLE001 - a cancellation most of all: it is the work's to handle
-                value, step = error, steps.throw
+                item = await _Rest(context, steps, waits_for)
+            except StopAsyncIteration:
+                return
+            yield item
+    finally:
+        await InContext(context, items.aclose())
+
+
+class _Rest:
+    """What is left of an awaitable that has been begun."""
+
+    __slots__ = ("_context", "_steps", "_waits_for")
+
+    def __init__(self, context: Context, steps: Any, waits_for: Any) -> None:
+        self._context = context
+        self._steps = steps
+        self._waits_for = waits_for
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return _resumed(self._context, self._steps, self._waits_for)
+
+
+def _resumed(context: Context, steps: Any, waits_for: Any) -> Generator[Any, Any, Any]:
+    """Go on with what waits for something, step by step in its context."""
+    run = context.run
+    while True:
+        try:
+            value, step = (yield waits_for), steps.send
+        except GeneratorExit:
+            run(steps.close)
+            raise
+        except BaseException as error:  # noqa: BLE001 - a cancellation most of all: it is the work's to handle
+            value, step = error, steps.throw
+        try:
+            waits_for = run(step, value)
+        except StopIteration as stop:
+            return stop.value

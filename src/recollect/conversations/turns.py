@@ -16,7 +16,7 @@ from typing import Any
 
 from recollect.chat import ChatOptions, LoopResult, run_loop_messages, stream_loop
 from recollect.chat.history import interrupted_result, is_sound, open_calls
-from recollect.contexts import InContext
+from recollect.contexts import iterate_in
 from recollect.conversations.approvals import begun_calls
 from recollect.conversations.claims import Claim, TurnClaims
 from recollect.conversations.keeping import Keeper
@@ -73,16 +73,10 @@ class Turns:
             _note(span, outcome)
         return outcome
 
-    async def stream(self, asked: TurnRequest) -> AsyncGenerator[ReplyDelta | TurnOutcome, None]:
+    def stream(self, asked: TurnRequest) -> AsyncGenerator[ReplyDelta | TurnOutcome, None]:
         """The same as deltas, and the outcome last."""
         # Whoever iterates must not see what is bound for the tools, nor must another turn of the same task.
-        context = copy_context()
-        items = self._streamed(asked)
-        try:
-            while (item := await InContext(context, anext(items, None))) is not None:
-                yield item
-        finally:
-            await InContext(context, items.aclose())
+        return iterate_in(copy_context(), self._streamed(asked))
 
     async def _streamed(self, asked: TurnRequest) -> AsyncGenerator[ReplyDelta | TurnOutcome, None]:
         began = time.monotonic()

@@ -25,11 +25,10 @@ _View = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """The messages of one turn, oldest first, and the lines of a transcript they make, each with its `seq`."""
+    """The messages of one turn, oldest first."""
 
     id: str
     messages: tuple[StoredMessage, ...]
-    lines: tuple[tuple[int, _View], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +53,8 @@ class Material:
     turns: tuple[Turn, ...]
     _shown: dict[str, _View] = field(default_factory=dict)
     _said: dict[str, tuple[Message, ...]] = field(default_factory=dict)
+    _transcript: dict[str, tuple[tuple[int, _View], ...]] = field(default_factory=dict)
+    _latest: tuple[Draft, tuple[Message, ...]] | None = None
     _summary: str = ""
     _always_on: list[_View] = field(default_factory=list)
 
@@ -74,17 +75,21 @@ class Material:
         shown = self.hits_beside(turns)[:hits]
         lines: list[_View] = []
         if self.template.kind == "block":
-            numbered = [line for turn in self._newest(turns) for line in turn.lines]
+            numbered = [line for turn in self._newest(turns) for line in self._lines_of(turn)]
             lines = [view for _, view in sorted(numbered, key=lambda line: line[0])]
         return Draft(turns, shown, self._rendered(shown, lines))
 
     def messages(self, draft: Draft) -> tuple[Message, ...]:
         """The same as messages: a system message without the turns, then the turns, their tools' texts cut as there."""
+        if self._latest is not None and self._latest[0] is draft:
+            return self._latest[1]
         stored = sorted((message for turn in self._newest(draft.turns) for message in turn.messages), key=_seq)
         history = repair_history([message for each in stored for message in self._messages_of(each)])
         has_turns = self.template.kind == "block" and draft.turns > 0
         system = self._rendered(draft.hits, []) if has_turns else draft.block
-        return (*((system_message(system),) if system.strip() else ()), *history)
+        found = (*((system_message(system),) if system.strip() else ()), *history)
+        self._latest = (draft, found)
+        return found
 
     def _messages_of(self, stored: StoredMessage) -> tuple[Message, ...]:
         found = self._said.get(stored.id)
@@ -92,6 +97,13 @@ class Material:
             whole = stored.messages
             found = tuple(map(_shortened, whole) if self.template.kind == "block" else whole)
             self._said[stored.id] = found
+        return found
+
+    def _lines_of(self, turn: Turn) -> tuple[tuple[int, _View], ...]:
+        """The lines of a transcript that a turn makes, each with its `seq`."""
+        found = self._transcript.get(turn.id)
+        if found is None:
+            found = self._transcript[turn.id] = tuple(_lines(turn.messages))
         return found
 
     def _newest(self, turns: int) -> Sequence[Turn]:
@@ -134,7 +146,7 @@ def turns_of(messages: Sequence[StoredMessage], most: int) -> list[Turn]:
     for message in messages:
         by_turn.setdefault(message.turn_id, []).append(message)
     newest = [*by_turn.items()][max(len(by_turn) - most, 0) :]
-    return [Turn(id, tuple(found), tuple(_lines(found))) for id, found in newest]
+    return [Turn(id, tuple(found)) for id, found in newest]
 
 
 def _seq(message: StoredMessage) -> int:

@@ -36,7 +36,7 @@ class SqlConversations:
 
     async def in_session(self, scope: Scope, namespace: str, session_id: str | None) -> Conversation | None:
         session = {"namespace": namespace, "session_id": session_id}
-        return await self._engine.read(scope, partial(_in_session, session))
+        return await self._engine.read(scope, partial(_in_session, session), brief=True)
 
     async def find_or_create(self, scope: Scope, conversation: Conversation) -> Conversation:
         found = await self.in_session(scope, conversation.namespace, conversation.session_id)
@@ -47,10 +47,10 @@ class SqlConversations:
         return conversation if found is None else found
 
     async def due(self, scope: Scope, *, now: datetime) -> list[str]:
-        return await self._engine.read(scope, partial(_due, to_micros(now)))
+        return await self._engine.read(scope, partial(_due, to_micros(now)), brief=True)
 
     async def get(self, scope: Scope, id: str) -> Conversation | None:
-        return await self._engine.read(scope, partial(_get, id))
+        return await self._engine.read(scope, partial(_get, id), brief=True)
 
     async def listed(
         self, scope: Scope, *, namespace: str | None, status: str | None, limit: int | None, before: str | None
