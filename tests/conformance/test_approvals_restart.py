@@ -268,7 +268,8 @@ async def test_the_note_is_for_neither_the_person_nor_the_model(maya: User, till
     assert [m.role for m in model.requests[0].messages] == ["user", "assistant", "tool"]
     assert "system" not in [m.role for m in await maya.conversations.messages(id, include_internal=True)]
     hidden = [m for m in await maya.conversations.messages(id, include_hidden=True) if m.visibility == "hidden"]
-    assert [m.metadata for m in hidden] == [{"waiting_calls": ["c1"]}, {"approved_calls": ["c1"]}]
+    approved = {"approved_calls": ["c1"], "inputs": {"c1": {"amount": 5}}}
+    assert [m.metadata for m in hidden] == [{"waiting_calls": ["c1"]}, approved]
 
 
 async def test_the_stream_takes_decisions_too(maya: User, other: User, till: Till) -> None:

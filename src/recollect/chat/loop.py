@@ -12,13 +12,12 @@ from dataclasses import replace
 from typing import Any
 
 from recollect import events
-from recollect.chat.approval import Decision
+from recollect.chat.approval import Decision, as_approvals
 from recollect.chat.model import Messages, as_messages
 from recollect.chat.options import ChatOptions
 from recollect.chat.run import LoopResult, OnApproved, OnMessage, Run
 from recollect.chat.sink import DeltaSink, OnDelta
 from recollect.errors import ConfigurationError, MaxIterationsError
-from recollect.telemetry import model_span
 from recollect.types import ChatReply, Message, ReplyDelta, ToolCall, message_text
 
 
@@ -157,7 +156,7 @@ async def _drive(
     run = Run(opts, given, on_message, on_approved)
     if opts.skills or opts.skill_resolver is not None:
         await run.offer_skills()
-    waiting = await run.settle_open_calls(approvals or {})
+    waiting = await run.settle_open_calls(as_approvals(approvals) if approvals else {})
     if waiting:
         yield run.result(message_text(run.last_reply), "approval", pending=waiting)
         return
@@ -173,30 +172,20 @@ async def _drive(
 
         run.check_budget()
         request = (tuple(run.messages), run.system, run.tools, run.settings)
-        span = model_span(
-            opts.model_name, None, run.settings, messages=request[0], system=run.system, streaming=streaming
-        )
-        try:
-            if sink is not None:
-                reply = await run.caller.stream_to(*request, sink)
-            elif streaming:
-                items = run.caller.stream(*request)
-                try:
-                    async for item in items:
-                        if isinstance(item, ChatReply):
-                            reply = item
-                        else:
-                            yield item
-                finally:
-                    await items.aclose()
-            else:
-                reply = await run.caller.complete(*request)
-        except BaseException as error:
-            if span is not None:
-                span.failed(error)
-            raise
-        if span is not None:
-            span.ended(reply)
+        if sink is not None:
+            reply = await run.caller.stream_to(*request, sink)
+        elif streaming:
+            items = run.caller.stream(*request)
+            try:
+                async for item in items:
+                    if isinstance(item, ChatReply):
+                        reply = item
+                    else:
+                        yield item
+            finally:
+                await items.aclose()
+        else:
+            reply = await run.caller.complete(*request)
         if last_call and reply.tool_calls:
             reply = replace(reply, tool_calls=(), meta=None)
         elif reply.tool_calls and reply.stop_reason == "max_tokens":

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from recollect.chat.model import Model, ToolEntry
 from recollect.errors import ConfigurationError
-from recollect.tools import tools_by_name
+from recollect.tools import as_tool, tools_by_name
 from recollect.types import Message
 
 if TYPE_CHECKING:
@@ -72,12 +72,28 @@ class ChatOptions:
                 raise ConfigurationError(f"tools is a list of functions, not {self.tools!r:.80}: write tools=[...].")
             # Made here, where names local to the caller are still in sight, and a bad one is found at once.
             object.__setattr__(self, "tools", tuple(tools_by_name(self.tools).values()))
+        if self.skills is not None or self.skill_resolver is not None:
+            self._check_skills()
         if self.max_iterations is None:
             object.__setattr__(self, "max_iterations", 10)
         if not isinstance(self.max_iterations, int) or self.max_iterations < 1:
             raise ConfigurationError(f"max_iterations is a whole number of at least 1, not {self.max_iterations!r}.")
         if self.on_max_iterations not in ("raise", "answer"):
             raise ConfigurationError(f"on_max_iterations is 'raise' or 'answer', not {self.on_max_iterations!r}.")
+
+    def _check_skills(self) -> None:
+        from recollect.skills import SkillResolver, skills_for  # only those who have skills pay for them
+        from recollect.skills.toolset import BUILTIN_NAMES
+
+        if self.skills is not None:
+            if isinstance(self.skills, str | Mapping) or not isinstance(self.skills, Iterable):
+                raise ConfigurationError(f"skills is a list of skills, not {self.skills!r:.80}: write skills=[...].")
+            object.__setattr__(self, "skills", tuple(skills_for(self.skills)))
+        if not isinstance(self.skill_resolver, SkillResolver | None):
+            raise ConfigurationError(f"skill_resolver is a SkillResolver, not {self.skill_resolver!r:.80}.")
+        clash = set(BUILTIN_NAMES) & {tool.name for tool in map(as_tool, self.tools or ())}
+        if clash and (self.skills or self.skill_resolver is not None):
+            raise ConfigurationError(f"The tool {min(clash)!r} has the name of one that comes with skills: rename it.")
 
     @property
     def model_name(self) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from recollect import events
-from recollect.chat.approval import Decision, check_decisions, decided
+from recollect.chat.approval import Approval, check_decisions, check_runnable, decided, with_changed_input
 from recollect.chat.budget import check_budget
 from recollect.chat.dispatch import call_settings, caller_for
 from recollect.chat.history import INTERRUPTED, UNDECIDED, open_calls, repair_history
@@ -123,7 +123,7 @@ class Run:
         """The tools that the model is told of."""
         return () if self._withdrawn else tuple(self.known.values())
 
-    async def settle_open_calls(self, approvals: Mapping[str, Decision]) -> tuple[ToolCall, ...]:
+    async def settle_open_calls(self, approvals: Mapping[str, Approval]) -> tuple[ToolCall, ...]:
         """Bring the given history in order; gives the calls that still wait for a decision.
 
         A call at its end that needs approval is run, denied or left pending. Any other call without a result was
@@ -131,35 +131,51 @@ class Run:
         """
         if approvals:
             check_decisions(approvals, self.messages)
-        ready: list[ToolCall] = []
+        ready: dict[str, ToolCall] = {}
         denied: list[ToolResult] = []
         waiting: list[ToolCall] = []
         known = self.known
         for call in open_calls(self.messages):
             tool = known.get(call.name)
-            decision = approvals.get(call.id)
-            if decision is not None and (tool is None or tool.requires_approval):
-                outcome = decided(call, decision)
-                if isinstance(outcome, ToolCall):
-                    ready.append(outcome)
-                else:
-                    denied.append(outcome)
-            elif tool is not None and tool.requires_approval:
-                waiting.append(call)
+            approval = approvals.get(call.id)
+            if tool is not None and not tool.requires_approval:
+                continue
+            if approval is None:
+                waiting += [call] if tool is not None or approvals else []
+                continue
+            outcome = decided(call, approval)
+            if isinstance(outcome, ToolCall):
+                check_runnable(outcome, tool)
+                ready[call.id] = outcome
+            else:
+                denied.append(outcome)
         for result in denied:
             await self._keep_result(result)
-        if ready and self._on_approved is not None:
-            await self._on_approved(ready)
-        results = denied + (await dispatch_all(ready, known, self._keep_result) if ready else [])
+        results = denied + await self._run_approved(ready, known)
         if results:
             asked = self.last_reply
             self.messages.extend(map(tool_result_message, results))
-            reply = ChatReply(message_text(asked), asked.tool_calls, "tool_use", meta=asked.meta)
-            self.note_step(reply, tuple(results))
+            calls = tuple(ready.get(call.id, call) for call in asked.tool_calls)
+            self.note_step(ChatReply(message_text(asked), calls, "tool_use", meta=asked.meta), tuple(results))
             self._free_tool_choice()
         if not waiting:
             self.messages = repair_history(self.messages, self._unanswered)
         return tuple(waiting)
+
+    async def _run_approved(self, ready: Mapping[str, ToolCall], known: Mapping[str, Tool]) -> list[ToolResult]:
+        if not ready:
+            return []
+        if self._on_approved is not None:
+            await self._on_approved(tuple(ready.values()))
+        asked = {call.id: call for call in self.last_reply.tool_calls}
+        results: dict[str, ToolResult] = {}
+
+        async def keep(result: ToolResult) -> None:
+            results[result.id] = with_changed_input(result, asked[result.id], ready[result.id])
+            await self._keep_result(results[result.id])
+
+        await dispatch_all(tuple(ready.values()), known, keep)
+        return [results[id] for id in ready]
 
     def _unanswered(self, call: ToolCall) -> str:
         """What the model is told of a call that has no result."""

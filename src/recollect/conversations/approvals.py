@@ -8,18 +8,20 @@ again, and the model is told.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from recollect.chat.history import open_calls
 from recollect.stores import ConversationLog
 from recollect.types import Message, ToolCall
 from recollect.types.blocks import TextBlock
-from recollect.types.conversations import MessageDraft, StoredMessage
+from recollect.types.conversations import MessageDraft
 from recollect.types.ids import new_id
 from recollect.types.scope import Scope
 
 APPROVED, WAITING = "approved_calls", "waiting_calls"
-LOOK_BACK = 100
+LOOK_BACK = 500
 """How many messages a reply, the decisions on its calls and their results may take at the end of a log."""
 
 
@@ -32,26 +34,40 @@ def approval_note(kind: str, calls: Sequence[ToolCall], now: datetime) -> Messag
         content=(TextBlock(f"{'Approved' if kind == APPROVED else 'Waiting for approval'}: {names}."),),
         created_at=now,
         visibility="hidden",
-        metadata={kind: [call.id for call in calls]},
+        metadata={kind: [call.id for call in calls], **({} if kind == WAITING else {"inputs": _inputs(calls)})},
     )
 
 
-async def begun_calls(log: ConversationLog, scope: Scope, id: str) -> frozenset[str]:
-    """The ids of calls near the end of the log that were approved and begun."""
-    return _noted(APPROVED, await log.messages(scope, id, limit=LOOK_BACK, internal=True, hidden=True))
+def _inputs(calls: Sequence[ToolCall]) -> dict[str, Any]:
+    """What the calls run with, which may not be what the model asked for."""
+    return {call.id: dict(call.input) for call in calls}
 
 
-async def pending_calls(log: ConversationLog, scope: Scope, id: str) -> tuple[ToolCall, ...]:
-    """The calls at the end of the log that were left waiting, and have neither a result nor a decision."""
-    stored = await log.messages(scope, id, limit=LOOK_BACK, internal=True, hidden=True)
-    undecided = _noted(WAITING, stored) - _noted(APPROVED, stored)
-    return tuple(call for call in open_calls(_shown(stored)) if call.id in undecided)
+@dataclass(frozen=True, slots=True)
+class Undecided:
+    """The end of a log, as far as approvals go: calls that wait, calls that were begun, whose turn it is."""
+
+    waiting: tuple[ToolCall, ...]
+    begun: frozenset[str]
+    message_id: str | None
 
 
-def _noted(kind: str, stored: Sequence[StoredMessage]) -> frozenset[str]:
-    notes = (message.metadata for message in stored if message.role == "system" and message.visibility == "hidden")
-    return frozenset(id for note in notes if note for id in note.get(kind, ()))
-
-
-def _shown(stored: Sequence[StoredMessage]) -> list[Message]:
-    return [message for kept in stored if kept.visibility != "hidden" for message in kept.messages]
+async def undecided(log: ConversationLog, scope: Scope, id: str) -> Undecided:
+    """What the end of the log says. A provider may use a call's id again: what was noted before is not meant then."""
+    noted: dict[str, set[str]] = {APPROVED: set(), WAITING: set()}
+    message_id = None
+    shown: list[Message] = []
+    for kept in await log.messages(scope, id, limit=LOOK_BACK, internal=True, hidden=True):
+        if kept.visibility == "hidden":
+            for kind, calls in noted.items():
+                calls.update((kept.metadata or {}).get(kind, ()) if kept.role == "system" else ())
+            continue
+        if kept.role == "user" and kept.visibility == "user":
+            message_id = kept.id
+        for message in kept.messages:
+            over = {call.id for call in message.tool_calls} or {message.tool_call_id or ""}
+            for calls in noted.values():
+                calls -= over
+            shown.append(message)
+    waiting = [call for call in open_calls(shown) if call.id in noted[WAITING] - noted[APPROVED]]
+    return Undecided(tuple(waiting), frozenset(noted[APPROVED]), message_id)

@@ -9,7 +9,7 @@ from typing import Any, Unpack
 
 from recollect.chat import Model
 from recollect.conversations import checks
-from recollect.conversations.approvals import pending_calls
+from recollect.conversations.approvals import undecided
 from recollect.conversations.drafts import assistant_draft, imported_draft, in_turns, plain_draft
 from recollect.conversations.runtime import Runtime
 from recollect.conversations.summary import Summaries
@@ -321,7 +321,7 @@ class Conversations:
 
     async def pending(self, id: str) -> tuple[ToolCall, ...]:
         """The tool calls that wait for a person's decision, which `run_turn(id, approvals={call_id: True})` takes."""
-        return await pending_calls(self._log, self._scope, checks.known_id("conversation", id))
+        return (await undecided(self._log, self._scope, checks.known_id("conversation", id))).waiting
 
     async def refresh_rolling_summary(self, id: str, model: str | Model | None = None) -> RollingSummary:
         """Bring the rolling summary forward to the newest message, with the model if there is one.

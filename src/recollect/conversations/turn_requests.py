@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypedDict
 
 from recollect.chat import ChatOptions, Model
+from recollect.chat.approval import as_approvals
 from recollect.conversations import checks
 from recollect.conversations.drafts import plain_draft
 from recollect.conversations.runtime import Runtime
@@ -134,14 +135,17 @@ def turn_request(
             metadata=metadata,
         )
     id = checks.known_id("conversation", id)
-    resolved = resolve_options(
-        options,
-        model=model,
-        provider=provider,
-        tools=tools,
-        tool_handler=tool_handler,
-        max_cycles=None if max_cycles is None else checks.count("max_cycles", max_cycles, 1),
-        default_model=runtime.model,
+    resolved = with_attachments(
+        resolve_options(
+            options,
+            model=model,
+            provider=provider,
+            tools=tools,
+            tool_handler=tool_handler,
+            max_cycles=None if max_cycles is None else checks.count("max_cycles", max_cycles, 1),
+            default_model=runtime.model,
+        ),
+        (),
     )
     prepare = None
     if memory_space_id is not None or recall is not None:
@@ -160,6 +164,16 @@ def turn_request(
         request=Request(session, sender or Identity(scope.user_id), dict(extras or {})),
         reply_to={"session_id": session.id},
     )
+
+
+def with_attachments(options: ChatOptions, attachments: Sequence[Any]) -> ChatOptions:
+    """Options whose skills are told what is attached, also that nothing is: the model cannot say otherwise."""
+    if not options.skills and options.skill_resolver is None:
+        return options
+    given = options.skill_context or {}
+    if "attachments" in given and not attachments:
+        return options
+    return replace(options, skill_context={"attachments": list(attachments), **given})
 
 
 def remembering(
@@ -199,6 +213,6 @@ def _said(user_text: str | None, content: Content | None, approvals: Any) -> Con
         raise InvalidArgumentError("there is nothing to answer: pass user_text, content or approvals.")
     if said is not None and approvals is not None:
         raise InvalidArgumentError("approvals go on with a turn: pass them without user_text and content.")
-    if approvals is not None and not isinstance(approvals, Mapping):
-        raise InvalidArgumentError(f"approvals is a mapping of call ids to decisions, not {approvals!r:.80}.")
+    if approvals is not None:
+        as_approvals(approvals)
     return said

@@ -17,7 +17,7 @@ from typing import Any
 from recollect.chat import ChatOptions, LoopResult, run_loop_messages, stream_loop
 from recollect.chat.history import interrupted_result, is_sound, open_calls
 from recollect.contexts import iterate_in
-from recollect.conversations.approvals import begun_calls
+from recollect.conversations.approvals import LOOK_BACK, undecided
 from recollect.conversations.claims import Claim, TurnClaims
 from recollect.conversations.keeping import Keeper
 from recollect.conversations.runtime import Runtime
@@ -120,6 +120,8 @@ class Turns:
             nonlocal prepared
             if asked.prepare is not None:
                 prepared = await asked.prepare()
+            if asked.approvals is not None:
+                return LOOK_BACK  # whatever the calls that wait lie behind
             return asked.tail_limit if prepared.tail_limit is None else min(asked.tail_limit, prepared.tail_limit)
 
         async with AsyncExitStack() as stack:
@@ -139,20 +141,21 @@ class Turns:
                 else:
                     history = history_of(claim.started)
             keeper = Keeper(self._runtime, asked, claim, prepared)
-            approvals = asked.approvals
-            if claim is not None and approvals is None and not is_sound(history):
+            if claim is not None and asked.approvals is None and not is_sound(history):
                 await self._tell_of_begun(asked, history)
-            if approvals is not None and asked.conversation_id is not None:
-                approvals = await self._decide(asked, history, keeper, approvals)
+            turn = _Opened(
+                options=_with_system(asked.options, prepared.system),
+                history=_with_message(asked, claim, history),
+                keeper=keeper,
+                approvals=asked.approvals,
+                bound=_bound(asked, claim),
+                reply_to=_reply_to(asked, claim),
+            )
+            if asked.approvals is not None and asked.conversation_id is not None:
+                turn.history = _since_open_calls(turn.history, asked.tail_limit)
+                await self._decide(asked, turn)
             try:
-                yield _Opened(
-                    options=_with_system(asked.options, prepared.system),
-                    history=_with_message(asked, claim, history),
-                    keeper=keeper,
-                    approvals=approvals,
-                    bound=_bound(asked, claim),
-                    reply_to=_reply_to(asked, claim),
-                )
+                yield turn
             except Exception:
                 await keeper.finish(None)
                 raise
@@ -177,27 +180,26 @@ class Turns:
     async def _tell_of_begun(self, asked: TurnRequest, history: list[Message]) -> None:
         """Calls that were approved and begun, before the process ended, get the result that says so."""
         assert asked.conversation_id is not None
-        begun = await begun_calls(self._runtime.store.conversations, asked.scope, asked.conversation_id)
-        answered = {message.tool_call_id for message in history if message.role == "tool"}
+        begun = (await undecided(self._runtime.store.conversations, asked.scope, asked.conversation_id)).begun
         for index in range(len(history) - 1, -1, -1):
-            lost = [call for call in history[index].tool_calls if call.id in begun - answered]
+            lost = [call for call in history[index].tool_calls if call.id in begun]
             history[index + 1 : index + 1] = map(interrupted_result, lost)
 
-    async def _decide(
-        self, asked: TurnRequest, history: list[Message], keeper: Keeper, approvals: Mapping[str, Any]
-    ) -> Mapping[str, Any]:
-        """Decisions on calls that are still open. One that was begun before gets its result: nobody knows which."""
+    async def _decide(self, asked: TurnRequest, turn: _Opened) -> None:
+        """Take decisions on calls that are still open. One that was begun gets its result: nobody knows which."""
         assert asked.conversation_id is not None
-        waiting = {call.id: call for call in open_calls(history)}
-        known = {call.id for message in history for call in message.tool_calls}
-        if history and history[-1].role != "tool" and not waiting and known.issuperset(approvals):
-            raise AlreadyDecidedError(asked.conversation_id, [*approvals])
-        begun = await begun_calls(self._runtime.store.conversations, asked.scope, asked.conversation_id)
-        for id, call in waiting.items():
-            if id in begun:
-                history.append(interrupted_result(call))
-                await keeper.keep(history[-1], None, False)
-        return {id: decision for id, decision in approvals.items() if id not in begun or id not in waiting}
+        assert turn.approvals is not None
+        waiting = {call.id: call for call in open_calls(turn.history)}
+        known = {call.id for message in turn.history for call in message.tool_calls}
+        if turn.history and turn.history[-1].role != "tool" and not waiting and known.issuperset(turn.approvals):
+            raise AlreadyDecidedError(asked.conversation_id, [*turn.approvals])
+        end = await undecided(self._runtime.store.conversations, asked.scope, asked.conversation_id)
+        for id in end.begun & waiting.keys():
+            turn.history.append(interrupted_result(waiting[id]))
+            await turn.keeper.keep(turn.history[-1], None, False)
+        gone = end.begun & waiting.keys()
+        turn.approvals = {id: decision for id, decision in turn.approvals.items() if id not in gone}
+        turn.bound = replace(turn.bound, message_id=end.message_id)
 
 
 def _span(asked: TurnRequest) -> TurnSpan:
@@ -229,6 +231,13 @@ def _with_message(asked: TurnRequest, claim: Claim | None, history: list[Message
     if not asked.said or history[-1].role != "user":
         return history
     return [*history[:-1], *message]
+
+
+def _since_open_calls(history: list[Message], tail_limit: int) -> list[Message]:
+    """The tail of a history, and as much more as the calls at its end lie behind."""
+    asked = next((n for n in range(len(history) - 1, -1, -1) if history[n].role != "tool"), 0)
+    kept = history[min(max(0, len(history) - tail_limit), asked) :]
+    return list(itertools.dropwhile(lambda message: message.role == "tool", kept)) or kept
 
 
 def _bound(asked: TurnRequest, claim: Claim | None) -> Request:

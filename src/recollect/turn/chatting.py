@@ -169,14 +169,16 @@ class Chat:
         )
 
     def _options(self) -> ChatOptions | Mapping[str, Any]:
+        """The options as given, with what has a keyword of its own, and what is attached for skills to see."""
         options = self._given.get("options") or {}
         given: Mapping[str, Any] = self._given
         changes = {name: given[name] for name in ("system", "skills") if given.get(name) is not None}
+        attached = {"attachments": list(attachments_of(given.get("attachments")))}
         if isinstance(options, ChatOptions):
-            return replace(options, **changes)
+            return replace(options, **changes, skill_context={**attached, **(options.skill_context or {})})
         if not isinstance(options, Mapping):
             raise ConfigurationError(f"options is a ChatOptions or a mapping, not {options!r:.80}.")
-        return {**options, **changes}
+        return {**options, **changes, "skill_context": {**attached, **(options.get("skill_context") or {})}}
 
     async def _prepared(self, asked: TurnRequest, id: str | None) -> Prepared:
         """The working context; without it the turn goes on all the same, and says so."""

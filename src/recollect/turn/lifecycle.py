@@ -18,7 +18,7 @@ from recollect.chat import ChatOptions, LoopResult, stream_loop
 from recollect.conversations.drafts import plain_draft
 from recollect.conversations.telling import ReplyEvents
 from recollect.conversations.turn_options import resolve_options
-from recollect.conversations.turn_requests import Prepared, TurnRequest, topic_of
+from recollect.conversations.turn_requests import Prepared, TurnRequest, topic_of, with_attachments
 from recollect.errors import EmbeddingError, StoreError
 from recollect.request import Request
 from recollect.stores import TurnDraft
@@ -249,11 +249,7 @@ def _metadata(role: str, source: str, given: Mapping[str, Any] | None) -> dict[s
 def _options(cfg: TurnConfig, input: TurnInput) -> ChatOptions:
     if input.fallback_text is not None:
         return _saying(cfg.chat_opts, input.fallback_text)
-    options = _resolved(cfg, cfg.chat_opts)
-    if input.attachments and (options.skills or options.skill_resolver is not None):
-        context = {"attachments": list(attachments_of(input.attachments)), **(options.skill_context or {})}
-        return replace(options, skill_context=context)
-    return options
+    return with_attachments(_resolved(cfg, cfg.chat_opts), attachments_of(input.attachments))
 
 
 def _resolved(cfg: TurnConfig, options: ChatOptions) -> ChatOptions:
