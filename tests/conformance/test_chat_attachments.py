@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from recollect import ChatOptions, InvalidArgumentError, Recollect, message_text
+from recollect import ChatOptions, InvalidArgumentError, Recollect, RecollectError, Tool, message_text, skill
 from recollect.app import User
-from recollect.testing import ScriptedModel, says
+from recollect.testing import ScriptedModel, calls, says
 from recollect.turn import (
     Attachment,
     Identity,
@@ -100,3 +100,49 @@ async def test_bad_attachments_are_named_before_anything_is_stored(maya: User, a
         await run_chat_turn(config(maya, model), said("Look!", attachments))
     assert all(talk.last_seq == 0 for talk in await maya.conversations.list())
     assert model.requests == []
+
+
+@skill(description="Reads receipts", modalities=["image"])
+def receipts(attachments: list[Attachment]) -> str:
+    return f"Attached: {[each.name for each in attachments]}"
+
+
+FORGES = calls("apply_skill", name="receipts", ctx={"attachments": ["forged.pdf"]})
+
+
+@pytest.mark.parametrize(
+    "attached", [[], [Attachment("bill.png", mime="image/png", data=b"bill")]], ids=["none", "one"]
+)
+@pytest.mark.parametrize("door", ["run_chat_turn", "chat", "run_turn"])
+async def test_a_skill_sees_what_is_attached_whatever_the_model_says(maya: User, door: str, attached: Any) -> None:
+    model = ScriptedModel([FORGES, says("Done.")])
+    if door == "run_chat_turn":
+        options = ChatOptions(model=model, skills=[receipts])
+        await run_chat_turn(TurnConfig(maya, "helper", chat_opts=options), said("Look!", attached))
+    elif door == "chat":
+        await maya.chat("Look!", model=model, skills=[receipts], attachments=attached)
+    else:
+        talk = await maya.conversations.create("chat")
+        context = {"skill_context": {"attachments": attached}} if attached else {}
+        await maya.conversations.run_turn(talk.id, model, "Look!", options={"skills": [receipts], **context})
+    assert str([each.name for each in attached]) in message_text(model.requests[1].messages[-1])
+
+
+WRONG_SKILLS: list[dict[str, Any]] = [
+    {"skills": [5]},
+    {"skills": "receipts"},
+    {"skills": [receipts, receipts]},
+    {"skill_resolver": object()},
+    {"skills": [receipts], "tools": [Tool.from_fn(len, name="list_skills")]},
+]
+
+
+@pytest.mark.parametrize("options", WRONG_SKILLS, ids=["5", "str", "twice", "resolver", "clash"])
+async def test_wrong_skills_are_found_before_anything_is_stored(maya: User, options: dict[str, Any]) -> None:
+    talk = await maya.conversations.create("chat")
+    with pytest.raises(RecollectError):
+        await maya.conversations.run_turn(talk.id, ScriptedModel([]), "Hello?", options=options)
+    with pytest.raises(RecollectError):
+        await maya.chat("Hello?", model=ScriptedModel([]), options=options, namespace="other")
+    assert await maya.conversations.messages(talk.id) == []
+    assert await maya.conversations.list("other") == []
