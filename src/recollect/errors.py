@@ -154,7 +154,7 @@ class AlreadyDecidedError(RecollectError):
         self.id = id
         self.call_ids = tuple(call_ids)
         super().__init__(
-            f"Nothing in conversation {id!r} waits for a decision on {', '.join(call_ids)}: it was decided before,"
+            f"Nothing in conversation {id!r} waits for a decision on {', '.join(call_ids) or 'a call'}: it was decided,"
             " or the conversation went on without it. conversations.pending(id) gives what waits."
         )
 

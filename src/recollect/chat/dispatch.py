@@ -9,11 +9,13 @@ from recollect.chat.assemble import ReplyBuilder
 from recollect.chat.budget import check_budget
 from recollect.chat.functions import FunctionCaller, as_reply
 from recollect.chat.model import Messages, Model, ToolEntry, as_messages, close_stream
+from recollect.chat.observing import Caller, ObservedCaller
 from recollect.chat.options import ChatOptions
 from recollect.chat.output import OutputSpec
 from recollect.chat.registry import resolve_registration, shipped_adapter
 from recollect.chat.sink import DeltaSink, OnDelta
 from recollect.errors import ConfigurationError
+from recollect.telemetry import tracer
 from recollect.tools import Tool, as_tool
 from recollect.types import ChatReply, Message, ReplyDelta
 
@@ -66,23 +68,32 @@ def call_settings(opts: ChatOptions) -> dict[str, Any]:
     return settings
 
 
-def caller_for(opts: ChatOptions) -> ModelCaller | FunctionCaller:
-    """Whoever answers: an explicit function first, then a model object, then the provider registered for the name."""
+def caller_for(opts: ChatOptions) -> Caller:
+    """Whoever answers: an explicit function first, then a model object, then the provider registered for the name.
+
+    When somebody wants spans, each of its calls is one.
+    """
+    caller, provider = _found(opts)
+    return caller if tracer() is None else ObservedCaller(caller, opts.model_name, provider)
+
+
+def _found(opts: ChatOptions) -> tuple[Caller, str | None]:
+    """Who answers, and the provider's name, if it is known."""
     name = opts.model_name
     if opts.chat_fn is not None or opts.chat_stream_fn is not None:
-        return FunctionCaller(name, opts.chat_fn, opts.chat_stream_fn)
+        return FunctionCaller(name, opts.chat_fn, opts.chat_stream_fn), None
     if not isinstance(opts.model, str):
-        return ModelCaller(opts.model)
+        return ModelCaller(opts.model), getattr(opts.model, "provider", None)
     entry = resolve_registration(opts)
     adapter = shipped_adapter(entry)
     if adapter is not None:
-        return ModelCaller(adapter.model(name))
+        return ModelCaller(adapter.model(name)), entry.display_name
     if entry.chat_fn is None and entry.chat_stream_fn is None:
         raise ConfigurationError(
             f"{entry.display_name} is registered for {name!r} but has no chat_fn:"
             " pass ChatOptions(chat_fn=...), or register it with ProviderRegistration(..., chat_fn=...)."
         )
-    return FunctionCaller(name, entry.chat_fn, entry.chat_stream_fn)
+    return FunctionCaller(name, entry.chat_fn, entry.chat_stream_fn), entry.display_name
 
 
 class ModelCaller:

@@ -83,11 +83,12 @@ def is_sound(messages: Sequence[Message]) -> bool:
 
 
 def open_calls(messages: Sequence[Message]) -> tuple[ToolCall, ...]:
-    """The calls at the end of a history that have no result yet, if nothing but results follows them."""
+    """The calls at the end of a history that have no result yet, if nothing but results and notes follow them."""
     answered: set[str | None] = set()
     for message in reversed(messages):
         if message.role == "tool":
             answered.add(message.tool_call_id)
+        if message.role in ("tool", "system"):
             continue
         return tuple(call for call in message.tool_calls if call.id not in answered)
     return ()

@@ -12,7 +12,7 @@ from recollect.conversations.approvals import APPROVED, WAITING, approval_note
 from recollect.conversations.claims import Claim
 from recollect.conversations.runtime import Runtime
 from recollect.conversations.turn_requests import Prepared, TurnRequest
-from recollect.errors import ConversationClosedError, NotFoundError, StoreError
+from recollect.errors import ConfigurationError, ConversationClosedError, NotFoundError, StoreError
 from recollect.stores import Appended, TurnDraft
 from recollect.types import ChatReply, Message, ToolCall
 from recollect.types.blocks import message_blocks
@@ -60,11 +60,15 @@ class Keeper:
     async def note_approved(self, calls: Sequence[ToolCall]) -> None:
         """`on_approved` of the loop: without the note on record the calls do not run."""
         if self._request.keeps_reply and self._claim is not None:
-            await self._append([approval_note(APPROVED, calls, self._runtime.clock())], last=False)
+            # Another process that took the turn over may run them: then we must not.
+            await self._append([approval_note(APPROVED, calls, self._runtime.clock())], last=False, fenced=True)
 
     async def finish(self, result: LoopResult | None) -> None:
         """The run has ended, or failed without a result: note the calls it leaves waiting, and try what is unsaved."""
         if not self._request.keeps_reply or self._request.conversation_id is None:
+            if result is not None and result.pending:
+                lost = ConfigurationError("calls wait for a decision that cannot be taken: they are not in the log")
+                self._request.problems.append(TurnProblem("store_reply", lost))
             return
         if result is not None and result.pending:
             await self._store(approval_note(WAITING, result.pending, self._runtime.clock()), last=True)
@@ -107,7 +111,7 @@ class Keeper:
         self._unsaved, self._in_doubt = missing, False
         return missing
 
-    async def _append(self, drafts: Sequence[MessageDraft], last: bool) -> None:
+    async def _append(self, drafts: Sequence[MessageDraft], last: bool, *, fenced: bool = False) -> None:
         claim, id = self._claim, self._request.conversation_id
         assert id is not None
         if drafts:
@@ -117,6 +121,7 @@ class Keeper:
                 [TurnDraft(self.turn_id, drafts, starts=self._starts)],
                 now=self._runtime.clock(),
                 release=claim.owner if last and claim is not None else None,
+                held_by=claim.owner if fenced and claim is not None else None,
             )
             self._starts = False
             self._kept.extend(self.progress.messages)

@@ -72,9 +72,8 @@ class Conversations:
     async def find(self, namespace: str, session_id: str | None = None) -> Conversation | None:
         """The newest open conversation of a namespace and session, or None."""
         name = checks.name("namespace", namespace)
-        return await self._log.in_session(
-            self._scope, name, checks.optional_text("session_id", session_id, checks.KEY_LENGTH)
-        )
+        session = None if session_id is None else checks.name("session_id", session_id, checks.KEY_LENGTH)
+        return await self._log.in_session(self._scope, name, session)
 
     async def find_or_create(
         self,
@@ -89,6 +88,8 @@ class Conversations:
 
         Title, metadata and `close_after` are for a new one.
         """
+        if session_id is not None:
+            checks.name("session_id", session_id, checks.KEY_LENGTH)
         new = self._new(namespace, title, session_id, metadata, close_after)
         return await self._log.find_or_create(self._scope, new)
 

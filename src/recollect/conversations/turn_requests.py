@@ -122,6 +122,8 @@ def turn_request(
     said = _said(user_text, content, approvals)
     checks.optional_text("trace_id", trace_id, checks.KEY_LENGTH)
     checks.context_values("extras", extras)
+    if not isinstance(sender, Identity | None) or not isinstance(session, Session | None):
+        raise InvalidArgumentError("sender is an Identity and session a Session of recollect.turn.")
     checks.recall("recall", recall)
     draft = None
     if said is not None:

@@ -23,7 +23,7 @@ from recollect.conversations.keeping import Keeper
 from recollect.conversations.runtime import Runtime
 from recollect.conversations.telling import ReplyEvents
 from recollect.conversations.turn_requests import Prepared, TurnRequest
-from recollect.errors import AlreadyDecidedError, StoreError
+from recollect.errors import AlreadyDecidedError, StoreClosedError, StoreError
 from recollect.request import Request, bound
 from recollect.stores import Appended, TurnStarted
 from recollect.telemetry import TurnSpan, turn_span
@@ -134,7 +134,7 @@ class Turns:
                         self._claims.claimed(asked.scope, asked.conversation_id, draft, before, asked.wait)
                     )
                 except StoreError as error:
-                    if not asked.lenient or asked.draft is None:
+                    if not asked.lenient or asked.draft is None or isinstance(error, StoreClosedError):
                         raise
                     asked.problems.append(TurnProblem("store_user", error))
                     history = []

@@ -104,6 +104,8 @@ class Jobs:
 
     async def wait(self, ids: Sequence[str], timeout: float | None = None) -> bool:  # noqa: ASYNC109
         """Wait until these jobs have ended, done or not; gives False if they have not after so many seconds."""
+        if isinstance(ids, str):
+            raise InvalidArgumentError(f"ids is a list of jobs' ids, not {ids!r:.80}.")
         deadline = None if timeout is None else time.monotonic() + timeout
         look = FIRST_LOOK
         left = list(ids)

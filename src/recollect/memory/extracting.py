@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -135,10 +136,14 @@ class Extracting(Asking):
 
         Jobs that failed and wait for their next attempt are not waited for.
         """
-        await self._extractions.catch_up()
-        now = utc_now()  # leases and retries go by the machine's clock
-        jobs = [job for status in ("running", "queued") for job in await self.list_jobs(status=status)]
-        return await self._runtime.jobs.wait([job.id for job in jobs if job.due_at <= now], timeout)
+        try:
+            async with asyncio.timeout(timeout):
+                await self._extractions.catch_up()
+                now = utc_now()  # leases and retries go by the machine's clock
+                jobs = [job for status in ("running", "queued") for job in await self.list_jobs(status=status)]
+                return await self._runtime.jobs.wait([job.id for job in jobs if job.due_at <= now])
+        except TimeoutError:
+            return False
 
     async def replay(
         self,

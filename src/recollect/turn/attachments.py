@@ -26,9 +26,17 @@ class Attachment:
     name: str
     mime: str | None = None
     text: str | None = None
-    data: bytes | None = None
+    data: bytes | str | None = None
     url: str | None = None
     size: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("name", "mime", "text", "url"):
+            value = getattr(self, name)
+            if not isinstance(value, str) and (value is not None or name == "name"):
+                raise InvalidArgumentError(f"an attachment's {name} is a text, not {value!r:.80}.")
+        if not isinstance(self.data, bytes | None):
+            object.__setattr__(self, "data", _bytes(self.data))
 
     @property
     def kind(self) -> str:
@@ -77,9 +85,7 @@ def _attachment(given: Any) -> Attachment:
     if isinstance(given, str):
         return Attachment(given)
     if isinstance(given, MessagePart):
-        return Attachment(
-            given.name or given.kind, mime=given.mime, text=given.text, data=_bytes(given.data), url=given.url
-        )
+        return Attachment(given.name or given.kind, mime=given.mime, text=given.text, data=given.data, url=given.url)
     if not isinstance(given, Mapping):
         raise InvalidArgumentError(f"an attachment is an Attachment, a mapping or a name, not {given!r:.80}.")
     named = {_OTHER_NAMES.get(str(name), str(name)): value for name, value in given.items()}
@@ -89,7 +95,7 @@ def _attachment(given: Any) -> Attachment:
             f"an attachment has a name and any of {', '.join(_NAMES[1:])}"
             + (f", but not {', '.join(unknown)}." if unknown else ".")
         )
-    return Attachment(**{**named, "data": _bytes(named.get("data"))})
+    return Attachment(**named)
 
 
 def _bytes(data: Any) -> bytes | None:

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any, TypedDict, TypeVar
+from typing import Any, TypedDict
 
 from recollect.chat import ChatOptions, Model
 from recollect.conversations import checks
 from recollect.conversations.turn_requests import Prepared, TurnArguments, TurnRequest, remembering, turn_request
-from recollect.errors import ConfigurationError, EmbeddingError, InvalidArgumentError, StoreError
+from recollect.errors import ConfigurationError, ConversationClosedError, InvalidArgumentError
 from recollect.turn.attachments import as_message, attachments_of, summed_up, woven_in
 from recollect.turn.handle import UserHandle, known_conversation
-from recollect.turn.remembering import Remembering, await_memories, close_idle
+from recollect.turn.remembering import Remembering, await_memories, close_idle, refuse_bound
+from recollect.turn.tolerating import tolerated
 from recollect.turn.values import TurnResult, result_of
 from recollect.types import ReplyDelta
 from recollect.types.conversations import Conversation, TurnOutcome
 from recollect.types.turns import Identity, Session, TurnProblem
 
 CLOSE_AFTER = timedelta(hours=1)
-
-T = TypeVar("T")
 
 
 class ChatArguments(TypedDict, total=False):
@@ -74,17 +74,36 @@ class Chat:
     async def answer(self) -> TurnResult:
         """The answer, when it is complete."""
         asked = await self._request()
-        return _result(asked, await self._user.conversations.turns.run(asked))
+        try:
+            outcome = await self._user.conversations.turns.run(asked)
+        except ConversationClosedError:
+            if not self._may_begin_anew:
+                raise
+            asked = await self._request()
+            outcome = await self._user.conversations.turns.run(asked)
+        return _result(asked, outcome)
 
     async def stream(self) -> AsyncGenerator[ReplyDelta | TurnResult, None]:
         """The answer as it comes, and the result last."""
         asked = await self._request()
         items = self._user.conversations.turns.stream(asked)
         try:
+            first = await anext(items)
+        except ConversationClosedError:
+            if not self._may_begin_anew:
+                raise
+            asked = await self._request()
+            items = self._user.conversations.turns.stream(asked)
+            first = await anext(items)
+        async with aclosing(items):
+            yield _result(asked, first) if isinstance(first, TurnOutcome) else first
             async for item in items:
                 yield _result(asked, item) if isinstance(item, TurnOutcome) else item
-        finally:
-            await items.aclose()
+
+    @property
+    def _may_begin_anew(self) -> bool:
+        """Whether the conversation that we found, and that was closed while we waited for it, may be another one."""
+        return self._given.get("conversation_id") is None and self._text is not None
 
     async def _request(self) -> TurnRequest:
         asked = self._checked()
@@ -131,22 +150,19 @@ class Chat:
         """The conversation to go on with, or None if the store cannot tell."""
         named = self._given.get("conversation_id")
         if named is not None:
-            return (await known_conversation(self._user, str(named))).id
+            known = await known_conversation(self._user, str(named))
+            self._namespace = known.namespace
+            return known.id
         if self._text is None:
             return await self._undecided()
-        closed = await self._tolerated(close_idle(self._user), "recall")
-        found = await self._tolerated(self._found_or_opened(), "store_user")
-        if self._space is not None and found is not None and (closed or not found.last_seq):
-            await self._tolerated(await_memories(self._user, self._given.get("memory_wait")), "recall")
+        if self._space is None:
+            await tolerated(refuse_bound(self._user, self._namespace), "recall", self._problems)
+        closed = await tolerated(close_idle(self._user), "recall", self._problems)
+        found = await tolerated(self._found_or_opened(), "store_user", self._problems)
+        if found is not None and self._space is not None and (closed or not found.last_seq):
+            seconds = self._given.get("memory_wait")
+            await tolerated(await_memories(self._user, seconds), "recall", self._problems)
         return None if found is None else found.id
-
-    async def _tolerated(self, work: Awaitable[T], step: str) -> T | None:
-        """What it gives, or None if the store failed, which is noted."""
-        try:
-            return await work
-        except StoreError as error:
-            self._problems.append(TurnProblem(step, error))
-            return None
 
     async def _undecided(self) -> str:
         """The conversation whose calls are decided: it is there, or there is nothing to decide."""
@@ -188,13 +204,9 @@ class Chat:
         async def remembered(space_id: str | None) -> Prepared:
             return await remembering(build, id, space_id, recall, asked.draft, system)()
 
-        try:
-            if self._space is None:
-                return await remembered(None)
-            return await Remembering(self._user, self._namespace, self._space).using(remembered)
-        except (StoreError, EmbeddingError) as error:
-            self._problems.append(TurnProblem("recall", error))
-            return Prepared(system)
+        memory = Remembering(self._user, self._namespace, self._space, only=True)
+        work = remembered(None) if self._space is None else memory.using(remembered)
+        return await tolerated(work, "recall", self._problems) or Prepared(system)
 
 
 def _result(asked: TurnRequest, outcome: TurnOutcome) -> TurnResult:

@@ -19,12 +19,13 @@ from recollect.conversations.drafts import plain_draft
 from recollect.conversations.telling import ReplyEvents
 from recollect.conversations.turn_options import resolve_options
 from recollect.conversations.turn_requests import Prepared, TurnRequest, topic_of, with_attachments
-from recollect.errors import EmbeddingError, StoreError
+from recollect.errors import ConversationClosedError, InvalidArgumentError
 from recollect.request import Request
 from recollect.stores import TurnDraft
 from recollect.turn.attachments import as_message, attachments_of, summed_up, woven_in
 from recollect.turn.handle import known_conversation
 from recollect.turn.remembering import Remembering
+from recollect.turn.tolerating import tolerated
 from recollect.turn.values import RECALL, TurnConfig, TurnInput, TurnResult, result_of
 from recollect.types import ChatReply, TextDelta
 from recollect.types.context import WorkingContext
@@ -57,15 +58,28 @@ async def run_chat_turn(cfg: TurnConfig, input: TurnInput) -> TurnResult:
     >>> asyncio.run(main()).text
     'Hello, Maya!'
     """
+    try:
+        return await _answered(cfg, input)
+    except ConversationClosedError:
+        if input.session.conversation_id is not None or input.approvals is not None:
+            raise
+    return await _answered(cfg, input)  # it was closed while we waited for it: the session goes on in a new one
+
+
+async def _answered(cfg: TurnConfig, input: TurnInput) -> TurnResult:
+    options = _options(cfg, input)
     problems: list[TurnProblem] = []
-    conversation = await _tolerated(_conversation(cfg, input), "store_user", problems)
-    draft = _user_draft(cfg, input)
-    payload = {"message_id": draft.id, **{k: v for k, v in reply_payload(input).items() if v is not None}}
+    conversation = await tolerated(_conversation(cfg, input), "store_user", problems)
+    draft = None if input.approvals is not None else _user_draft(cfg, input)
+    payload = {name: value for name, value in reply_payload(input).items() if value is not None}
+    if draft is not None:
+        payload.setdefault("message_id", draft.id)
     asked = TurnRequest(
         scope=cfg.runtime.scope,
         conversation_id=None if conversation is None else conversation.id,
-        options=_options(cfg, input),
+        options=options,
         draft=draft,
+        approvals=input.approvals,
         said=[as_message(user_prompt(input), attachments_of(input.attachments))] if input.attachments else (),
         prepare=_preparing(cfg, input, conversation, problems),
         request=_request(input),
@@ -156,7 +170,7 @@ def _preparing(
     async def prepare() -> Prepared:
         if input.system_override is not None:
             return Prepared(input.system_override or None)
-        found = await _tolerated(_grounded(cfg, input, conversation, make=_keeps(input)), "recall", problems)
+        found = await tolerated(_grounded(cfg, input, conversation, make=_keeps(input)), "recall", problems)
         system, context = (_base(cfg), None) if found is None else found
         return Prepared(system or None, context)
 
@@ -171,7 +185,7 @@ async def _grounded(
     space_id, space = given.pop("space_id", given.pop("memory_space_id", None)), given.pop("space", None)
     more = {
         "recall_limit": given.pop("limit"),
-        "recall_query": topic_of(input.text),
+        "recall_query": None if input.approvals is not None else topic_of(input.text),
         "template_id": "messages",
         **given,
     }
@@ -193,19 +207,17 @@ async def _grounded(
     return "\n\n".join(filter(None, (_base(cfg), heading, context.system))), context
 
 
-async def _tolerated(work: Awaitable[Any], step: str, problems: list[TurnProblem]) -> Any:
-    """What it gives, or None if the store failed, which is noted."""
-    try:
-        return await work
-    except (StoreError, EmbeddingError) as error:
-        log.warning("%s failed; the turn goes on without it", step, exc_info=error)
-        problems.append(TurnProblem(step, error))
-        return None
-
-
 async def _conversation(cfg: TurnConfig, input: TurnInput) -> Conversation | None:
     """The conversation of the session; one is opened if something is going to be stored."""
-    return await (_opened(cfg, input) if _keeps(input) else _find(cfg, input))
+    if input.approvals is None:
+        return await (_opened(cfg, input) if _keeps(input) else _find(cfg, input))
+    found = await _find(cfg, input)
+    if found is None:
+        raise InvalidArgumentError(
+            f"session {input.session.id!r} has no open conversation whose calls could be decided:"
+            " pass Session(id, conversation_id=...), as the result that asked has it."
+        )
+    return found
 
 
 async def _find(cfg: TurnConfig, input: TurnInput) -> Conversation | None:
@@ -232,7 +244,7 @@ async def _append(cfg: TurnConfig, conversation: Conversation, draft: MessageDra
 
 
 def _user_draft(cfg: TurnConfig, input: TurnInput) -> MessageDraft:
-    metadata = {"sender": input.sender.user_id, **(input.user_metadata or {})}
+    metadata = {**(input.user_metadata or {}), "sender": input.sender.user_id}
     return plain_draft(
         "user",
         user_body(input),

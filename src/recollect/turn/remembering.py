@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from recollect.errors import NotFoundError
+from recollect.errors import InvalidArgumentError, NotFoundError
 from recollect.turn.handle import UserHandle
-from recollect.types.bindings import Binding
+from recollect.types.bindings import Binding, ConversationScope
 from recollect.types.memory import MemorySpace
 
 log = logging.getLogger("recollect.turn")
@@ -26,13 +26,15 @@ DEFAULT_SPACE = "default"
 class Remembering:
     """The space of a user's conversations of one namespace, found or made with its binding at the first use.
 
-    Without a name it is the space called "default", or the only one there is.
+    Without a name it is the space called "default", or the only one there is. A namespace that is bound to another
+    space already stays so; with `only`, that is refused.
     """
 
-    def __init__(self, user: UserHandle, namespace: str, space: str | None) -> None:
+    def __init__(self, user: UserHandle, namespace: str, space: str | None, *, only: bool = False) -> None:
         self._user = user
         self._namespace = namespace
         self._space = space
+        self._only = only
         self._known = user.conversations.runtime.bound_spaces
         self._key = (user.scope, namespace, space or "")
 
@@ -72,10 +74,27 @@ class Remembering:
         space = None if found is None else await memory.get_space(found)
         if space is None:
             space = await memory.create_space(self._space or DEFAULT_SPACE, once=True)
-        if not any(self._leads_to(space, binding) for binding in await memory.list_bindings()):
-            about = {"namespace": self._namespace, "user_id": self._user.scope.user_id}
-            await memory.create_binding(about, [space.id], once=True)
+        bindings = await memory.list_bindings()
+        if not any(self._leads_to(space, binding) for binding in bindings):
+            other = await self._another(bindings)
+            if other is not None and self._only:
+                raise InvalidArgumentError(
+                    f"conversations of {self._namespace!r} are remembered in {other.name!r}, not in {space.name!r}:"
+                    " use another namespace for another space, or bind this one to both with memory.create_binding."
+                )
+            if other is None:
+                about = {"namespace": self._namespace, "user_id": self._user.scope.user_id}
+                await memory.create_binding(about, [space.id], once=True)
         return space.id
+
+    async def _another(self, bindings: Sequence[Binding]) -> MemorySpace | None:
+        """The space that this very namespace is bound to: a second one would get all of its conversations, too."""
+        about = ConversationScope(self._namespace, self._user.scope.user_id)
+        for binding in bindings:
+            for id in binding.memory_space_ids if about in binding.conversation_scope else ():
+                if (space := await self._user.memory.get_space(id)) is not None:
+                    return space
+        return None
 
     def _leads_to(self, space: MemorySpace, binding: Binding) -> bool:
         """Whether a binding does it already, or would if it were not paused: nothing is extracted twice."""
@@ -85,6 +104,15 @@ class Remembering:
         if binding.created_by == user_id:
             return space.id in binding.memory_space_ids
         return space.name in binding.memory_space_names
+
+
+async def refuse_bound(user: UserHandle, namespace: str) -> None:
+    """Refuse to promise that nothing is remembered of a namespace whose conversations are."""
+    bindings = await user.memory.list_bindings()
+    if any(binding.enabled and binding.matches(namespace, user.scope.user_id) for binding in bindings):
+        raise InvalidArgumentError(
+            f"conversations of {namespace!r} are remembered: for one that is not, use a namespace of its own."
+        )
 
 
 async def close_idle(user: UserHandle) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from recollect.chat import ChatOptions
+from recollect.chat.approval import as_approvals
 from recollect.conversations import checks
 from recollect.errors import InvalidArgumentError
 from recollect.turn.handle import UserHandle
@@ -59,6 +60,7 @@ class TurnInput:
       answer; the source is the agent's name by default.
     - `fallback_text` is the answer in the place of the model's, when there is no key for example. `system_override` is
       the whole system prompt; nothing is recalled then.
+    - `approvals`, in the place of a text, decides calls that `result.pending` named, in the session's conversation.
 
     >>> TurnInput(Session("web-42"), Identity("maya"), "Hi!", recall_opts={"limit": 3}).text
     'Hi!'
@@ -66,7 +68,7 @@ class TurnInput:
 
     session: Session
     sender: Identity
-    text: str
+    text: str = ""
     attachments: Sequence[Any] | None = None
     payload: Mapping[str, Any] | None = None
     recall_opts: Mapping[str, Any] | None = None
@@ -81,13 +83,22 @@ class TurnInput:
     assistant_metadata: Mapping[str, Any] | None = None
     fallback_text: str | None = None
     system_override: str | None = None
+    approvals: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.session, Session) or not isinstance(self.sender, Identity):
             raise InvalidArgumentError("session is a Session and sender an Identity of recollect.turn.")
         if not isinstance(self.text, str):
             raise InvalidArgumentError(f"text is what the user says, not {self.text!r:.80}.")
+        checks.name("session.id", self.session.id, checks.KEY_LENGTH)
+        checks.name("sender.user_id", self.sender.user_id)
         checks.context_values("ctx_extras", self.ctx_extras)
+        checks.metadata(self.user_metadata)
+        checks.metadata(self.assistant_metadata)
+        if self.approvals is not None:
+            as_approvals(self.approvals)
+            if self.text or self.attachments:
+                raise InvalidArgumentError("approvals go on with a turn: pass them without a text and attachments.")
         checks.context_values("payload", self.payload)
         checks.recall("recall_opts", self.recall_opts, ("limit", "space", "space_id"))
 
