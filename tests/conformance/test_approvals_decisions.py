@@ -7,15 +7,25 @@ from typing import Any
 import pytest
 
 from recollect import (
+    ChatOptions,
     ConfigurationError,
+    Identity,
     InvalidArgumentError,
     Recollect,
     Remember,
+    Session,
     ToolCall,
+    TurnConfig,
+    TurnConflictError,
+    TurnInput,
     User,
     message_text,
+    request,
+    run_chat_turn,
+    tool,
 )
 from recollect.testing import ScriptedModel, calls, says
+from recollect.testing.stores.making import make_claim
 from tests.conformance.test_approvals_restart import FIVE, Till, asked, decide
 
 
@@ -104,3 +114,70 @@ async def test_what_is_remembered_by_an_approved_call_cites_the_message(rc: Reco
     await maya.conversations.run_turn(talk.id, ScriptedModel([says("Noted.")]), tools=tools, approvals={call.id: True})
     [atom] = await maya.memory.list_atoms(space.id)
     assert atom.source_message_ids == (outcome.appended_messages[0].id,)
+
+
+async def test_a_process_that_lost_its_turn_does_not_run_the_call(
+    rc: Recollect, maya: User, till: Till, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stood still for so long that another took the turn over, between its claim and the call."""
+    id = await asked(maya, till, FIVE)
+    log, append = rc.store.conversations, rc.store.conversations.append
+
+    async def overtaken(scope: Any, conversation_id: str, turns: Any, **more: Any) -> Any:
+        if more.get("held_by") is not None:
+            monkeypatch.setattr(log, "append", append)
+            await log.end_turn(scope, conversation_id, more["held_by"])
+            await log.begin_turn(scope, conversation_id, make_claim("other"), None, tail_limit=9, now=rc.clock())
+        return await append(scope, conversation_id, turns, **more)
+
+    monkeypatch.setattr(log, "append", overtaken)
+    with pytest.raises(TurnConflictError):
+        await decide(maya, id, till, None, c1=True)
+    assert till.paid == []
+
+
+async def test_a_note_for_the_model_does_not_hide_what_waits(maya: User, till: Till) -> None:
+    id = await asked(maya, till, FIVE)
+    await maya.conversations.append_system_message(id, "The user opened the payments page.")
+    assert await maya.conversations.pending(id) == (FIVE,)
+    outcome, _ = await decide(maya, id, till, c1=True)
+    assert (outcome.text, till.paid) == ("Done.", [5])
+
+
+async def test_a_chat_turn_is_decided_with_all_that_it_had(maya: User) -> None:
+    seen: list[Any] = []
+
+    @tool(requires_approval=True)
+    def pay(amount: int) -> str:
+        bound = request.current()
+        seen.append((bound.session and bound.session.id, dict(bound.extras), bound.message_id))
+        return "paid"
+
+    model = ScriptedModel([calls("pay", amount=5), says("Paid.")])
+    options = ChatOptions(model=model, tools=[pay])
+    cfg = TurnConfig(maya, "clerk", system_base="Never pay over 10.", chat_opts=options)
+    session, sender = Session("web-42"), Identity("maya")
+    first = await run_chat_turn(cfg, TurnInput(session, sender, "Pay!", ctx_extras={"plan": "pro"}))
+    assert (first.ok, len(first.pending)) == (False, 1)
+    decisions = {first.pending[0].id: True}
+    last = await run_chat_turn(cfg, TurnInput(session, sender, approvals=decisions, ctx_extras={"plan": "pro"}))
+    assert (last.ok, last.text, last.conversation_id) == (True, "Paid.", first.conversation_id)
+    assert seen == [("web-42", {"plan": "pro"}, first.message_id)]
+    assert str(model.requests[-1].system).startswith("Never pay over 10.")
+    assert (last.messages[-1].metadata or {})["source"] == "clerk"
+    with pytest.raises(InvalidArgumentError, match="no open conversation"):
+        await run_chat_turn(cfg, TurnInput(Session("other"), sender, approvals=decisions))
+    with pytest.raises(InvalidArgumentError, match="without a text"):
+        TurnInput(session, sender, "Pay!", approvals=decisions)
+
+
+async def test_calls_that_cannot_be_decided_are_reported(maya: User) -> None:
+    @tool(requires_approval=True)
+    def pay(amount: int) -> str:
+        return "paid"
+
+    cfg = TurnConfig(maya, "clerk", chat_opts=ChatOptions(model=ScriptedModel([calls("pay", amount=5)]), tools=[pay]))
+    given = TurnInput(Session("s"), Identity("maya"), "Pay!", persist_assistant=False)
+    result = await run_chat_turn(cfg, given)
+    assert result.status == "approval"
+    assert "cannot be taken" in str(result.problems[0])

@@ -32,7 +32,8 @@ from recollect.memory.tools import (
     memory_tools,
 )
 from recollect.memory.tools.inputs import MOST_HITS, bounded, moment
-from recollect.memory.tools.results import TEXT_LENGTH
+from recollect.memory.tools.results import MESSAGES_CITED, TEXT_LENGTH
+from recollect.memory.tools.writing import MOST_COMPARED
 from recollect.stores import AtomDraft
 from recollect.testing import ScriptedModel, calls, says
 from recollect.tools import dispatch, dispatch_all
@@ -119,6 +120,41 @@ async def test_a_topic_is_narrowed_by_what_the_application_set(maya: User, space
     drinks = RecallByTopic(maya.memory, space_id, category_names=["drinks"])
     assert [each["category"] for each in (await call(drinks, query="tea"))["memories"]] == ["drinks"]
     assert (await call(RecallByTopic(maya, space_id, min_score=1.0), query="tea"))["memories"] == []
+
+
+async def test_an_entity_and_a_timeline_are_narrowed_too(maya: User, space_id: str) -> None:
+    acme = await maya.memory.create_entity(space_id, "ORGANIZATION", "Acme")
+    for category in ("work", "gossip"):
+        await maya.memory.add_atom(space_id, f"Acme, as {category}.", (category, "FACT"), entity_ids=[acme.id])
+    entity = RecallByEntity(maya, space_id, category_names=["work"])
+    timeline = RecallTimeline(maya, space_id, category_names=["work"])
+    for found in (
+        await call(entity, entity="Acme"),
+        await call(timeline, query="Acme"),
+        await call(timeline, entity="Acme"),
+        await call(timeline),
+    ):
+        assert [each["category"] for each in found["memories"]] == ["work"]
+
+
+async def test_null_is_as_good_as_nothing_where_nothing_is_needed(maya: User, space_id: str) -> None:
+    await maya.memory.add_atom(space_id, "Maya likes green tea.")
+    found = await call(RecallByTopic(maya, space_id), query="tea", valid_at=None, limit=None)
+    assert len(found["memories"]) == 1
+    everything = dict.fromkeys(["query", "entity", "from_date", "to_date", "limit"])
+    assert len((await call(RecallTimeline(maya, space_id), **everything))["memories"]) == 1
+    done = await call(Remember(maya, space_id), text="Tea.", category=None, valid_from=None, replaces=None)
+    assert done["status"] == "remembered"
+    assert "None" in await refused(RecallByTopic(maya, space_id), query=None)
+    assert "space_id" in await refused(RecallByTopic(maya, space_id), query="tea", space_id="ms_other")
+
+
+async def test_a_memory_of_many_messages_cites_a_few(maya: User, space_id: str) -> None:
+    talk = await maya.conversations.create("chat")
+    said = [(await maya.conversations.append_user_message(talk.id, f"Tea {n}.")).id for n in range(MESSAGES_CITED + 2)]
+    await maya.memory.add_atom(space_id, "Maya likes tea.", source_conversation_id=talk.id, source_message_ids=said)
+    [memory] = (await call(RecallByTopic(maya, space_id), query="tea"))["memories"]
+    assert memory["source"]["message_ids"] == said[:MESSAGES_CITED]
 
 
 async def test_a_topic_can_be_asked_as_of_another_time(maya: User, space_id: str) -> None:
@@ -210,7 +246,11 @@ async def test_a_tool_for_a_space_that_is_gone_fails_for_the_model(maya: User, s
     inputs: list[dict[str, Any]] = [{"query": "tea"}, {"entity": "tea"}, {}, {"text": "tea"}, {"ids": ["atom_1"]}]
     for tool, input in zip(memory_tools(maya, space_id, write=True), inputs, strict=True):
         result = await run(tool, **input)
-        assert result.is_error or json.loads(result.content)["forgotten"] == 0
+        if tool.name == "forget":
+            assert json.loads(result.content)["forgotten"] == 0
+        else:
+            assert "NotFoundError" in result.content
+            assert "Correct them" not in result.content  # it was not the model's doing
 
 
 def test_a_tool_needs_a_memory_and_a_space() -> None:
@@ -223,6 +263,31 @@ def test_a_tool_needs_a_memory_and_a_space() -> None:
         RecallByEntity(maya, "ms_1", limit=0)
     with pytest.raises(InvalidArgumentError, match="min_score"):
         RecallByTopic(maya, "ms_1", min_score=7)
+
+
+@pytest.mark.parametrize("kind", [RecallByTopic, RecallByEntity, RecallTimeline, Remember, Forget])
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *(("timeout", -1), ("timeout", 0), ("timeout", float("nan")), ("timeout", "5"), ("timeout", True)),
+        *(("description", 5), ("description", ""), ("name", 5), ("name", "")),
+    ],
+)
+def test_a_tool_that_is_made_wrongly_is_refused(kind: Any, field: str, value: Any) -> None:
+    with pytest.raises(InvalidArgumentError, match=field):
+        kind(Recollect(":memory:").user("maya"), "ms_1", **{field: value})
+
+
+@pytest.mark.parametrize("kind", [RecallByTopic, RecallByEntity, RecallTimeline])
+def test_no_category_is_not_every_category(kind: Any) -> None:
+    with pytest.raises(InvalidArgumentError, match="category_names is empty"):
+        kind(Recollect(":memory:").user("maya"), "ms_1", category_names=[])
+
+
+def test_tools_of_one_kind_share_their_input_check() -> None:
+    maya = Recollect(":memory:").user("maya")
+    assert RecallByTopic(maya, "ms_1").bind is RecallByTopic(maya, "ms_2", name="other", description="Other.").bind
+    assert RecallByTopic(maya, "ms_1").bind is not RecallByTopic(maya, "ms_1", limit=7).bind
 
 
 def test_the_model_is_never_asked_whose_memory_it_is() -> None:
@@ -276,6 +341,17 @@ async def test_the_same_again_is_known_already(maya: User, space_id: str) -> Non
     assert (first["status"], again["status"]) == ("remembered", "known already")
     assert again["memory"]["id"] == first["memory"]["id"]
     assert (await call(tool, text="Maya has no cats."))["status"] == "remembered"
+
+
+async def test_a_duplicate_is_found_however_much_is_like_it(maya: User, space_id: str) -> None:
+    first = await maya.memory.add_atom(space_id, "Tea.", importance=1, valid_from="2020-01-01T00:00:00Z")
+    many = [{"text": f"Tea, tea and tea {n}.", "importance": 5} for n in range(MOST_COMPARED - 2)]
+    await maya.memory.add_atoms(space_id, many)
+    tool = Remember(maya, space_id)
+    assert (await call(tool, text="tea"))["memory"]["id"] == first.id
+    for text in ("Now.", "Then."):
+        assert (await call(tool, text=text))["status"] == "remembered"
+    assert (await call(tool, text="Tea, tea and tea 0"))["status"] == "known already"
 
 
 async def test_the_same_twice_in_one_reply_is_kept_once(maya: User, space_id: str) -> None:
@@ -339,6 +415,7 @@ async def test_what_cannot_be_kept_is_refused(maya: User, space_id: str) -> None
     tool = Remember(maya, space_id)
     assert "PATTERN" in await refused(tool, text="Maya runs on Sundays.", category="PATTERN")
     assert "too long" in await refused(tool, text="x" * 3_000)
+    assert "text is a text that is not empty" in await refused(tool, text="  ")
     assert "cannot be stored" in await refused(tool, text="Maya\x00")
     assert await maya.memory.list_atoms(space_id) == []
 

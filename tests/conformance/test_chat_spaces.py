@@ -1,0 +1,110 @@
+"""Where chats are remembered, and where not."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from recollect import (
+    ChatOptions,
+    Identity,
+    InvalidArgumentError,
+    Recollect,
+    Session,
+    StoreClosedError,
+    TurnConfig,
+    TurnInput,
+    run_chat_turn,
+)
+from recollect.testing import FunctionModel, ScriptedModel, says
+
+ECHO = FunctionModel(lambda asked: f"re: {asked.messages[-1].content}")
+
+
+async def test_what_is_said_without_a_space_is_never_remembered(rc: Recollect) -> None:
+    maya = rc.user("maya")
+    await maya.chat("My name is Maya.", model=ECHO)
+    with pytest.raises(InvalidArgumentError, match="namespace of its own"):
+        await maya.chat("My pin is 1234.", space=None, model=ECHO)
+    reply = await maya.chat("My pin is 1234.", "private", None, ECHO)
+    for talk in await maya.conversations.list():
+        await maya.conversations.close(talk.id)
+    await rc.jobs.drain(timeout=30)
+    kept = [atom.text for space in await maya.memory.list_spaces() for atom in await maya.memory.list_atoms(space.id)]
+    assert any("Maya" in text for text in kept)
+    assert not any("1234" in text for text in kept)
+    assert reply.atoms_used == ()
+
+
+async def test_a_namespace_has_one_space(rc: Recollect) -> None:
+    maya = rc.user("maya")
+    await maya.chat("The report is late.", "office", "work", ECHO)
+    with pytest.raises(InvalidArgumentError, match="'work', not in 'private'"):
+        await maya.chat("I am in love.", "office", "private", ECHO)
+    await maya.chat("I am in love.", "diary", "private", ECHO)
+    assert {space.name for space in await maya.memory.list_spaces()} == {"work", "private"}
+
+
+async def test_a_conversation_that_is_named_is_remembered_as_what_it_is(rc: Recollect) -> None:
+    maya = rc.user("maya")
+    talk = await maya.conversations.create("support")
+    await maya.chat("My order is late.", conversation_id=talk.id, model=ECHO)
+    [binding] = await maya.memory.list_bindings()
+    assert [scope.namespace for scope in binding.conversation_scope] == ["support"]
+
+
+@pytest.mark.parametrize("door", ["chat", "chat_stream", "run_chat_turn"])
+async def test_a_recollect_that_is_not_open_is_a_mistake(door: str) -> None:
+    maya = Recollect(":memory:").user("maya")
+    cfg = TurnConfig(maya, "clerk", chat_opts=ChatOptions(model=ECHO))
+    doors: dict[str, Any] = {
+        "chat": lambda: maya.chat("Hello?", model=ECHO),
+        "chat_stream": lambda: anext(maya.chat_stream("Hello?", model=ECHO)),
+        "run_chat_turn": lambda: run_chat_turn(cfg, TurnInput(Session("s"), Identity("maya"), "Hello?")),
+    }
+    with pytest.raises(StoreClosedError):
+        await doors[door]()
+
+
+@pytest.mark.parametrize("door", ["chat", "chat_stream", "run_chat_turn"])
+async def test_a_message_that_waits_while_its_conversation_closes_opens_another(rc: Recollect, door: str) -> None:
+    maya = rc.user("maya")
+    asked, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slowly(given: Any) -> str:
+        asked.set()
+        await go_on.wait()
+        return "Done."
+
+    cfg = TurnConfig(maya, "chat", chat_opts=ChatOptions(model=FunctionModel(slowly)))
+
+    async def say(text: str) -> Any:
+        if door == "chat":
+            return await maya.chat(text, model=FunctionModel(slowly))
+        if door == "chat_stream":
+            return [item async for item in maya.chat_stream(text, model=FunctionModel(slowly))][-1]
+        return await run_chat_turn(cfg, TurnInput(Session("s"), Identity("maya"), text))
+
+    first = asyncio.create_task(say("First."))
+    await asked.wait()
+    second = asyncio.create_task(say("Second."))
+    await asyncio.sleep(0.2)  # it waits in line by now
+    talk = await maya.conversations.find("chat", "s" if door == "run_chat_turn" else None)
+    assert talk is not None
+    await maya.conversations.close(talk.id)
+    go_on.set()
+    one, two = await first, await second
+    assert (one.text, two.text) == ("Done.", "Done.")
+    assert (one.conversation_id == talk.id, two.conversation_id != talk.id) == (True, True)
+
+
+async def test_a_small_budget_sends_less_of_the_log(rc: Recollect) -> None:
+    maya = rc.user("maya")
+    for number in range(6):
+        await maya.chat(f"{number}: {'word ' * 200}", model=ECHO)
+    with ScriptedModel([says("Yes.")]) as model:
+        await maya.chat("And now?", model=model, recall={"token_budget": 1_200})
+    assert 1 < len(model.requests[0].messages) < 7
+    assert model.requests[0].messages[-1].content == "And now?"

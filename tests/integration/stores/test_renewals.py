@@ -1,0 +1,37 @@
+"""A turn that takes its time keeps its claim."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from recollect import Recollect
+from recollect.conversations import claims
+from recollect.stores import TurnBusy
+from recollect.testing import FunctionModel
+from recollect.testing.stores.making import make_claim
+
+
+async def test_a_long_turn_is_not_taken_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(claims, "CLAIM_SECONDS", 1.5)
+    asked = asyncio.Event()
+
+    async def slowly(given: Any) -> str:
+        asked.set()
+        await asyncio.sleep(3.5)  # more than twice as long as a claim holds by itself
+        return "Done."
+
+    async with Recollect(":memory:", worker=False) as rc:
+        maya = rc.user("maya")
+        talk = await maya.conversations.create("chat")
+        turn = asyncio.create_task(maya.conversations.run_turn(talk.id, FunctionModel(slowly), "Hello?"))
+        await asked.wait()
+        for _ in range(5):
+            await asyncio.sleep(0.6)
+            answer = await rc.store.conversations.begin_turn(
+                maya.scope, talk.id, make_claim("other"), None, tail_limit=5, now=rc.clock()
+            )
+            assert isinstance(answer, TurnBusy)
+        assert (await turn).text == "Done."
