@@ -181,7 +181,7 @@ class Recollect:
         *,
         replace: bool = False,
     ) -> AgentSpec:
-        """Make an agent known by its description: a mapping, JSON or YAML text, or a file's path.
+        """Make an agent known by its description: a mapping, JSON or YAML text, or a `pathlib.Path`.
 
         `user.agents.invoke(name, arguments={...})` runs it. `tools` are the functions that its `FUNCTION` tools name.
         A name can be registered again with `replace`. Raises `AgentSpecError`, which says what is wrong and where.

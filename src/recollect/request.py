@@ -64,14 +64,19 @@ def current() -> Request:
     return _current.get()
 
 
-@contextmanager
-def bound(request: Request) -> Iterator[None]:
+class bound:  # noqa: N801
     """Bind a request that was made before."""
-    token = _current.set(request)
-    try:
-        yield
-    finally:
-        _current.reset(token)
+
+    __slots__ = ("_request", "_token")
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+
+    def __enter__(self) -> None:
+        self._token = _current.set(self._request)
+
+    def __exit__(self, *_: object) -> None:
+        _current.reset(self._token)
 
 
 @contextmanager

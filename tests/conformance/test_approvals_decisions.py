@@ -22,6 +22,7 @@ from recollect import (
     message_text,
     request,
     run_chat_turn,
+    skill,
     tool,
 )
 from recollect.testing import ScriptedModel, calls, says
@@ -181,3 +182,26 @@ async def test_calls_that_cannot_be_decided_are_reported(maya: User) -> None:
     result = await run_chat_turn(cfg, given)
     assert result.status == "approval"
     assert "cannot be taken" in str(result.problems[0])
+
+
+async def test_a_skills_tool_is_decided_however_long_ago_the_skill_was_read(maya: User) -> None:
+    paid: list[int] = []
+
+    @tool(requires_approval=True)
+    def pay(amount: int) -> str:
+        paid.append(amount)
+        return "paid"
+
+    @skill(description="How we pay", tools=[pay])
+    def paying() -> str:
+        return "Pay at once."
+
+    talk = await maya.conversations.create("shop")
+    reads = [calls("read_skill", name="paying"), *[calls("list_skills")] * 20, calls("pay", amount=5)]
+    options = {"skills": [paying], "max_iterations": 50}
+    outcome = await maya.conversations.run_turn(talk.id, ScriptedModel(reads), "Pay!", options=options)
+    assert outcome.status == "approval"
+    decisions = {outcome.pending[0].id: True}
+    last = ScriptedModel([says("Paid.")])
+    assert str(await maya.conversations.run_turn(talk.id, last, approvals=decisions, options=options)) == "Paid."
+    assert paid == [5]

@@ -349,9 +349,12 @@ async def test_a_duplicate_is_found_however_much_is_like_it(maya: User, space_id
     await maya.memory.add_atoms(space_id, many)
     tool = Remember(maya, space_id)
     assert (await call(tool, text="tea"))["memory"]["id"] == first.id
-    for text in ("Now.", "Then."):
-        assert (await call(tool, text=text))["status"] == "remembered"
-    assert (await call(tool, text="Tea, tea and tea 0"))["status"] == "known already"
+
+
+async def test_a_duplicate_is_found_in_a_large_space_by_what_is_like_it(maya: User, space_id: str) -> None:
+    first = await maya.memory.add_atom(space_id, "Maya plays the cello.")
+    await maya.memory.add_atoms(space_id, [{"text": f"Maya likes tea {n}."} for n in range(MOST_COMPARED)])
+    assert (await call(Remember(maya, space_id), text="Maya plays the CELLO"))["memory"]["id"] == first.id
 
 
 async def test_the_same_twice_in_one_reply_is_kept_once(maya: User, space_id: str) -> None:

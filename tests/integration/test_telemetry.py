@@ -20,7 +20,7 @@ from recollect.embed import OpenAIEmbedder
 from recollect.jobs import Jobs, open_worker
 from recollect.stores import JobEnd, Store, open_store
 from recollect.telemetry.source import CAPTURE_VARIABLE
-from recollect.testing import ScriptedModel, calls, raises, says
+from recollect.testing import ScriptedModel, answers, calls, raises, says
 from recollect.testing.jobs.fixtures import until_over
 from recollect.testing.jobs.working import KIND, QUICK, Work, queue, spaces
 from recollect.types.jobs import Job
@@ -151,12 +151,10 @@ async def test_a_turn_whose_model_fails_is_an_error_down_to_the_call(
     async with Recollect(":memory:", worker=False) as rc:
         maya = rc.user("maya")
         talk = await maya.conversations.create("chat")
+        items = maya.conversations.stream_turn(talk.id, model, "Hello?")
         with pytest.raises(ProviderOverloadedError):
-            if streams:
-                async for _ in maya.conversations.stream_turn(talk.id, model, "Hello?"):
-                    pass
-            else:
-                await maya.conversations.run_turn(talk.id, model, "Hello?")
+            await (anext(items) if streams else maya.conversations.run_turn(talk.id, model, "Hello?"))
+        await items.aclose()
     [call] = named(exporter, "chat")
     [turn] = named(exporter, "invoke_agent")
     for span in (call, turn):
@@ -182,9 +180,7 @@ async def test_an_attempt_at_a_job_is_a_trace_of_its_own(
     work = Work(store)
 
     async def handle(job: Job) -> JobEnd | None:
-        model = telemetry.model_span("reader")
-        assert model is not None
-        model.failed(ValueError())
+        telemetry.model_span("reader").failed(ValueError())
         return await work(job)
 
     [space] = await spaces(store, 1)
@@ -207,6 +203,38 @@ async def test_an_attempt_at_a_job_is_a_trace_of_its_own(
     }
     assert parent(model) == span.get_span_context().span_id  # type: ignore[union-attr]
     assert attributes(model)["gen_ai.conversation.id"] == job.conversation_id
+
+
+async def test_model_calls_of_an_extraction_are_below_its_job(exporter: InMemorySpanExporter) -> None:
+    model = ScriptedModel([says("no JSON"), answers({"facts": [], "entities": []})])
+    async with Recollect(":memory:", model=model, worker=QUICK) as rc:
+        memory, talks = rc.user("maya").memory, rc.user("maya").conversations
+        space = await memory.create_space("home")
+        talk = await talks.create("chat")
+        await talks.append_turn(talk.id, "I live in Porto.", {"content": "I see."})
+        await memory.run_extraction_for_conversation(talk.id, space_id=space.id)
+        await rc.jobs.drain()
+    [job] = named(exporter, "process job extract")
+    calls = named(exporter, "chat ")
+    assert [span.name for span in calls] == ["chat scripted", "chat scripted"]
+    assert job.context is not None
+    for span in calls:
+        assert parent(span) == job.context.span_id
+        assert attributes(span)["gen_ai.conversation.id"] == talk.id
+        assert attributes(span)["gen_ai.provider.name"] == "scripted"
+        assert attributes(span)["gen_ai.output.type"] == "json"
+        assert "Porto" not in span.to_json()
+
+
+async def test_the_model_call_behind_a_summary_is_a_span(exporter: InMemorySpanExporter) -> None:
+    async with Recollect(":memory:", worker=False) as rc:
+        talks = rc.user("maya").conversations
+        talk = await talks.create("chat")
+        await talks.append_turn(talk.id, "I live in Porto.", {"content": "I see."})
+        await talks.refresh_rolling_summary(talk.id, model=ScriptedModel([says("Maya lives in Porto.")]))
+    [span] = named(exporter, "chat ")
+    assert attributes(span)["gen_ai.response.finish_reasons"] == ("end_turn",)
+    assert "Porto" not in span.to_json()
 
 
 @pytest.mark.parametrize(
@@ -338,3 +366,21 @@ def test_a_provider_that_the_application_sets_later_is_used() -> None:
     names = run(TURN + LATER)
     assert "execute_tool add" in names
     assert "recall BY_TOPIC" in names
+
+
+@pytest.mark.parametrize("streams", [False, True])
+async def test_a_turn_says_what_was_said_where_content_is_captured(
+    exporter: InMemorySpanExporter, provider: TracerProvider, streams: bool
+) -> None:
+    telemetry.configure(tracer_provider=provider, capture_content=True)
+    model = ScriptedModel([says("Sunny.")])
+    async with Recollect(":memory:", worker=False) as rc:
+        talks = rc.user("maya").conversations
+        talk = await talks.create("chat")
+        if streams:
+            assert [item async for item in talks.stream_turn(talk.id, model, "How is Lisbon?")]
+        else:
+            await talks.run_turn(talk.id, model, "How is Lisbon?")
+    [turn] = named(exporter, "invoke_agent")
+    assert "How is Lisbon?" in attributes(turn)["gen_ai.input.messages"]
+    assert "Sunny." in attributes(turn)["gen_ai.output.messages"]

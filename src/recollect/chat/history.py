@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from operator import attrgetter
 
 from recollect.types import Message, ToolCall, ToolResult, message_text, tool_result_message, user_message
 
@@ -64,8 +65,13 @@ def repair_history(
     return repaired
 
 
+_role, _tool_calls = attrgetter("role"), attrgetter("tool_calls")
+
+
 def is_sound(messages: Sequence[Message]) -> bool:
     """Whether every call has its one result right after it, and every result its call."""
+    if "tool" not in map(_role, messages) and not any(map(_tool_calls, messages)):
+        return True
     waiting: set[str | None] = set()
     for message in messages:
         if message.role == "tool":

@@ -43,6 +43,7 @@ class ChatOptions:
     skills: Sequence[Any] | None = None
     skill_resolver: Any = None
     skill_context: Mapping[str, Any] | None = None
+    open_skills: Sequence[str] = ()
     providers: Sequence[ProviderRegistration] | None = None
     chat_fn: Callable[..., Any] | None = None
     chat_stream_fn: Callable[..., Any] | None = None

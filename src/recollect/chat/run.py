@@ -50,7 +50,8 @@ class LoopResult:
 
     `messages` is the whole history, ready for the next run. `output` is the checked value when `output_type` was given.
     `pending` holds calls that wait for approval: pass `approvals={call.id: True}` with `messages` to go on.
-    `stop_reason` is the last reply's, or "approval" or "max_iterations".
+    `stop_reason` is the last reply's, or "approval" or "max_iterations". `open_skills` are those whose tools could be
+    called at the end.
     """
 
     text: str
@@ -60,6 +61,7 @@ class LoopResult:
     stop_reason: str = "end_turn"
     output: Any = None
     pending: tuple[ToolCall, ...] = ()
+    open_skills: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return self.text
@@ -87,6 +89,8 @@ class Run:
         self._offer: SkillOffer | None = None
         self.caller = caller_for(opts)
         self._own: dict[str, Tool] = tools_by_name(opts.tools) if opts.tools else {}
+        self.known = self._own
+        self.tools = tuple(self._own.values())
         self.system = opts.system
         self.settings = call_settings(opts)
         self.messages = list(given)
@@ -109,19 +113,16 @@ class Run:
             skill_context=self._opts.skill_context,
             taken=self._own,
         )
-        await self._offer.reopen(self.messages)
+        await self._offer.reopen(self.messages, self._opts.open_skills)
         self.system = "\n\n".join(filter(None, (self.system, self._offer.index))) or None
         self._opts = replace(self._opts, system=self.system)  # its tokens count as well
+        self._take_stock()
 
-    @property
-    def known(self) -> dict[str, Tool]:
-        """The tools that can be called, by name: reading a skill adds those it brings."""
-        return self._own if self._offer is None else {**self._own, **self._offer.tools}
-
-    @property
-    def tools(self) -> tuple[Tool, ...]:
-        """The tools that the model is told of."""
-        return () if self._withdrawn else tuple(self.known.values())
+    def _take_stock(self) -> None:
+        """Reading a skill adds the tools it brings."""
+        if self._offer is not None:
+            self.known = {**self._own, **self._offer.tools}
+            self.tools = () if self._withdrawn else tuple(self.known.values())
 
     async def settle_open_calls(self, approvals: Mapping[str, Approval]) -> tuple[ToolCall, ...]:
         """Bring the given history in order; gives the calls that still wait for a decision.
@@ -151,7 +152,7 @@ class Run:
                 denied.append(outcome)
         for result in denied:
             await self._keep_result(result)
-        results = denied + await self._run_approved(ready, known)
+        results = denied + (await self._run_approved(ready, known) if ready else [])
         if results:
             asked = self.last_reply
             self.messages.extend(map(tool_result_message, results))
@@ -163,8 +164,6 @@ class Run:
         return tuple(waiting)
 
     async def _run_approved(self, ready: Mapping[str, ToolCall], known: Mapping[str, Tool]) -> list[ToolResult]:
-        if not ready:
-            return []
         if self._on_approved is not None:
             await self._on_approved(tuple(ready.values()))
         asked = {call.id: call for call in self.last_reply.tool_calls}
@@ -217,6 +216,7 @@ class Run:
             self.messages.append(tool_result_message(result))
         self.note_step(reply, tuple(results))
         self._free_tool_choice()
+        self._take_stock()
         return tuple(waiting)
 
     def _free_tool_choice(self) -> None:
@@ -235,6 +235,7 @@ class Run:
         if self._withdrawn:
             return
         self._withdrawn = True
+        self.tools = ()
         self.settings.pop("tool_choice", None)
         self.system = f"{self.system}\n\n{LAST_CALL}" if self.system else LAST_CALL
 
@@ -260,7 +261,10 @@ class Run:
         return True
 
     def result(self, text: str, stop_reason: str, *, pending: tuple[ToolCall, ...] = ()) -> LoopResult:
-        return LoopResult(text, tuple(self.messages), self.usage, tuple(self._steps), stop_reason, self.output, pending)
+        opened = () if self._offer is None else self._offer.opened
+        return LoopResult(
+            text, tuple(self.messages), self.usage, tuple(self._steps), stop_reason, self.output, pending, opened
+        )
 
 
 def _needs_approval(tool: Tool | None, call: ToolCall) -> bool:

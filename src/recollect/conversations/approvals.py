@@ -20,27 +20,25 @@ from recollect.types.conversations import MessageDraft
 from recollect.types.ids import new_id
 from recollect.types.scope import Scope
 
-APPROVED, WAITING = "approved_calls", "waiting_calls"
+APPROVED, WAITING, SKILLS = "approved_calls", "waiting_calls", "open_skills"
 LOOK_BACK = 500
 """How many messages a reply, the decisions on its calls and their results may take at the end of a log."""
 
 
-def approval_note(kind: str, calls: Sequence[ToolCall], now: datetime) -> MessageDraft:
-    """The message that says that calls wait, or that they were approved and are about to run."""
+def approval_note(kind: str, calls: Sequence[ToolCall], now: datetime, open_skills: Sequence[str] = ()) -> MessageDraft:
+    """The message that says that calls wait (and which skills' tools they may be), or that they are about to run."""
     names = ", ".join(f"{call.name} ({call.id})" for call in calls)
+    more: dict[str, Any] = {SKILLS: [*open_skills]} if open_skills else {}
+    if kind == APPROVED:
+        more["inputs"] = {call.id: dict(call.input) for call in calls}  # which may not be what the model asked for
     return MessageDraft(
         id=new_id("msg"),
         role="system",
         content=(TextBlock(f"{'Approved' if kind == APPROVED else 'Waiting for approval'}: {names}."),),
         created_at=now,
         visibility="hidden",
-        metadata={kind: [call.id for call in calls], **({} if kind == WAITING else {"inputs": _inputs(calls)})},
+        metadata={kind: [call.id for call in calls], **more},
     )
-
-
-def _inputs(calls: Sequence[ToolCall]) -> dict[str, Any]:
-    """What the calls run with, which may not be what the model asked for."""
-    return {call.id: dict(call.input) for call in calls}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +48,17 @@ class Undecided:
     waiting: tuple[ToolCall, ...]
     begun: frozenset[str]
     message_id: str | None
+    open_skills: tuple[str, ...] = ()
 
 
 async def undecided(log: ConversationLog, scope: Scope, id: str) -> Undecided:
     """What the end of the log says. A provider may use a call's id again: what was noted before is not meant then."""
     noted: dict[str, set[str]] = {APPROVED: set(), WAITING: set()}
-    message_id = None
+    message_id, open_skills = None, ()
     shown: list[Message] = []
     for kept in await log.messages(scope, id, limit=LOOK_BACK, internal=True, hidden=True):
         if kept.visibility == "hidden":
+            open_skills = (kept.metadata or {}).get(SKILLS, open_skills)
             for kind, calls in noted.items():
                 calls.update((kept.metadata or {}).get(kind, ()) if kept.role == "system" else ())
             continue
@@ -70,4 +70,4 @@ async def undecided(log: ConversationLog, scope: Scope, id: str) -> Undecided:
                 calls -= over
             shown.append(message)
     waiting = [call for call in open_calls(shown) if call.id in noted[WAITING] - noted[APPROVED]]
-    return Undecided(tuple(waiting), frozenset(noted[APPROVED]), message_id)
+    return Undecided(tuple(waiting), frozenset(noted[APPROVED]), message_id, tuple(open_skills))

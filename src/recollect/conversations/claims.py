@@ -12,8 +12,7 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from recollect.conversations.runtime import Runtime
@@ -88,16 +87,15 @@ class TurnClaims:
             await self._end(claim)
         _openings.discard(self._runtime.store.owner)
 
-    @asynccontextmanager
-    async def claimed(
+    async def take(
         self,
         scope: Scope,
         id: str,
         draft: MessageDraft | None,
         before: Callable[[], Awaitable[int]],
         wait: float,
-    ) -> AsyncIterator[Claim]:
-        """Wait for the conversation, append the user's message, and hold the claim for the block.
+    ) -> Claim:
+        """Wait for the conversation, and append the user's message. The claim is ours until it is given back.
 
         `before` is awaited when it is our turn and nothing has been stored yet; it gives how much of the tail to read.
         """
@@ -116,18 +114,28 @@ class TurnClaims:
                 except TimeoutError:
                     raise TurnConflictError(id, line.turn_id, wait) from None
             try:
-                tail_limit = await before()
-                claim = await self._claim(line, scope, id, draft, tail_limit, deadline, wait)
-                try:
-                    yield claim
-                finally:
-                    await self._end(claim)
-            finally:
+                return await self._claim(line, scope, id, draft, await before(), deadline, wait)
+            except BaseException:
                 line.lock.release()
+                raise
+        except BaseException:
+            self._step_out(key, line)
+            raise
+
+    async def give_back(self, claim: Claim) -> None:
+        """The turn is over."""
+        key = (asyncio.get_running_loop(), claim.scope, claim.conversation_id)
+        line = self._lines[key]
+        try:
+            await self._end(claim)
         finally:
-            line.waiting -= 1
-            if not line.waiting:
-                del self._lines[key]
+            line.lock.release()
+            self._step_out(key, line)
+
+    def _step_out(self, key: tuple[asyncio.AbstractEventLoop, Scope, str], line: _Line) -> None:
+        line.waiting -= 1
+        if not line.waiting:
+            del self._lines[key]
 
     async def _claim(
         self,

@@ -71,7 +71,9 @@ class Keeper:
                 self._request.problems.append(TurnProblem("store_reply", lost))
             return
         if result is not None and result.pending:
-            await self._store(approval_note(WAITING, result.pending, self._runtime.clock()), last=True)
+            await self._store(
+                approval_note(WAITING, result.pending, self._runtime.clock(), result.open_skills), last=True
+            )
         if self._unsaved:
             async with self._one_at_a_time:
                 await self._try_unsaved(last=result is not None)

@@ -188,6 +188,7 @@ def remembering(
 ) -> Callable[[], Awaitable[Prepared]]:
     """What puts the working context behind the system prompt. The turns in it are sent as the history they are."""
     given = {"recall_query": text_of(draft), "template_id": "messages", **recall}
+    space_id = given.pop("memory_space_id", None) or space_id
 
     async def prepare() -> Prepared:
         context = await build_context(conversation_id, space_id, **given)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from contextvars import copy_context
 from dataclasses import dataclass, replace
 from typing import Any
@@ -124,15 +124,13 @@ class Turns:
                 return LOOK_BACK  # whatever the calls that wait lie behind
             return asked.tail_limit if prepared.tail_limit is None else min(asked.tail_limit, prepared.tail_limit)
 
-        async with AsyncExitStack() as stack:
+        try:
             if asked.conversation_id is None or not (asked.keeps_user or asked.keeps_reply):
                 history = await self._unclaimed(asked, await before())
             else:
                 draft = asked.draft if asked.keeps_user else None
                 try:
-                    claim = await stack.enter_async_context(
-                        self._claims.claimed(asked.scope, asked.conversation_id, draft, before, asked.wait)
-                    )
+                    claim = await self._claims.take(asked.scope, asked.conversation_id, draft, before, asked.wait)
                 except StoreError as error:
                     if not asked.lenient or asked.draft is None or isinstance(error, StoreClosedError):
                         raise
@@ -162,6 +160,9 @@ class Turns:
             finally:
                 if keeper.progress is not None and asked.conversation_id is not None:
                     self._after(asked.scope, asked.conversation_id, keeper.progress)
+        finally:
+            if claim is not None:
+                await self._claims.give_back(claim)
 
     async def _unclaimed(self, asked: TurnRequest, tail_limit: int) -> list[Message]:
         """The tail of the log, for a turn of which nothing is kept."""
@@ -200,10 +201,19 @@ class Turns:
         gone = end.begun & waiting.keys()
         turn.approvals = {id: decision for id, decision in turn.approvals.items() if id not in gone}
         turn.bound = replace(turn.bound, message_id=end.message_id)
+        if end.open_skills:
+            turn.options = replace(turn.options, open_skills=(*turn.options.open_skills, *end.open_skills))
 
 
 def _span(asked: TurnRequest) -> TurnSpan:
-    return turn_span(asked.conversation_id, agent=asked.agent, model=asked.options.model_name)
+    return turn_span(
+        asked.conversation_id, agent=asked.agent, model=asked.options.model_name, said=lambda: _user_messages(asked)
+    )
+
+
+def _user_messages(asked: TurnRequest) -> Sequence[Message]:
+    """What the user says, in the words that are meant for the model; nothing where a turn is resumed."""
+    return asked.said or (() if asked.draft is None else chat_messages("user", asked.draft.content, None))
 
 
 def _note(span: TurnSpan, outcome: TurnOutcome) -> None:
@@ -225,7 +235,7 @@ def _with_message(asked: TurnRequest, claim: Claim | None, history: list[Message
     if asked.draft is None:
         return history
     stored = claim is not None and claim.started.user_message is not None
-    message = asked.said or chat_messages("user", asked.draft.content, None)
+    message = _user_messages(asked)
     if not stored:
         return [*history, *message]
     if not asked.said or history[-1].role != "user":
@@ -244,11 +254,9 @@ def _bound(asked: TurnRequest, claim: Claim | None) -> Request:
     if asked.request is None:
         return Request()
     stored = None if claim is None else claim.started.user_message
-    return replace(
-        asked.request,
-        conversation_id=asked.conversation_id,
-        message_id=None if stored is None else stored.id,
-    )
+    given = asked.request
+    message_id = None if stored is None else stored.id
+    return Request(given.session, given.sender, given.extras, asked.conversation_id, message_id)
 
 
 def _reply_to(asked: TurnRequest, claim: Claim | None) -> Mapping[str, Any]:

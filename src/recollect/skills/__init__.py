@@ -1,6 +1,7 @@
 """Skills: instructions with optional tools, which a model reads when it needs them."""
 
 from recollect.skills.body import MAX_BODY, load_body
+from recollect.skills.files import SkillFolder
 from recollect.skills.folders import load_skills
 from recollect.skills.index import build_index, index_line, list_skills_of
 from recollect.skills.offer import SkillOffer
@@ -19,6 +20,7 @@ from recollect.skills.toolset import (
 __all__ = [
     "MAX_BODY",
     "Skill",
+    "SkillFolder",
     "SkillOffer",
     "SkillResolver",
     "build_index",

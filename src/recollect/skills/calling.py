@@ -1,22 +1,40 @@
-"""Calling the functions an application gives: sync or async, and never blocking the event loop."""
+"""Calling the functions an application gives: sync or async, never blocking the event loop, and in time."""
 
 from __future__ import annotations
 
 import asyncio
 import functools
 import inspect
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
 
-from recollect.errors import SkillError
+from recollect.errors import ConfigurationError, NotFoundError, SkillError
+from recollect.tools.threads import run_in_thread
+
+T = TypeVar("T")
 
 
 async def call(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     """The function's result; a sync one runs in a thread, with the caller's context variables."""
     if _is_async(fn):
         return await fn(*args, **kwargs)
-    value = await asyncio.to_thread(_contained, fn, args, kwargs)
+    value = await run_in_thread(fn, *args, **kwargs)
     return await value if inspect.isawaitable(value) else value
+
+
+async def answered(work: Awaitable[T], source: str, seconds: float | None) -> T:
+    """What a resolver's function gives. That it fails, or is not done in time, is a `SkillError` that names it."""
+    try:
+        async with asyncio.timeout(seconds) as limit:
+            return await work
+    except (ConfigurationError, NotFoundError, SkillError):
+        raise
+    except Exception as error:  # an application's function may raise anything
+        if isinstance(error, TimeoutError) and limit.expired():
+            problem = f"it did not answer within {seconds:g} seconds."
+        else:
+            problem = f"it failed: {type(error).__name__}: {error}"
+        raise SkillError(source, problem) from error
 
 
 def filled(fn: Callable[..., Any], ctx: Mapping[str, Any], skill_name: str) -> tuple[list[Any], dict[str, Any]]:
@@ -55,13 +73,6 @@ def _parameters(fn: Callable[..., Any], skill_name: str) -> Mapping[str, inspect
         return inspect.signature(fn).parameters
     except (TypeError, ValueError) as error:
         raise SkillError(skill_name, f"the signature of {fn!r:.80} cannot be read: {error}.") from error
-
-
-def _contained(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    try:
-        return fn(*args, **kwargs)
-    except StopIteration as error:  # a future cannot carry it, and whoever waits would wait for ever
-        raise RuntimeError(f"StopIteration: {error.value}") from error
 
 
 def _is_async(fn: Any) -> bool:

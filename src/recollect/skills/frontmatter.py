@@ -10,6 +10,7 @@ from recollect.errors import SkillError
 
 MAX_SETTINGS = 16_000
 _DEEPEST = 20
+_MOST_VALUES = 2_000
 _DASHES = re.compile(r"^---[ \t]*$", re.MULTILINE)
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*\Z")
 
@@ -45,38 +46,14 @@ def check_settings(settings: Mapping[str, Any], folders: set[str], skill: str, f
 
 
 def _parsed(settings: str, skill: str, file: str) -> dict[str, Any]:
-    import yaml
+    from recollect.hardened_yaml import read_yaml  # only those who load folders pay for it
 
     try:
-        _check_shape(settings)
-        value = yaml.safe_load(settings)
-    # Odd scalars with a tag of their own make PyYAML raise nearly anything; all of it means the same.
-    except (
-        yaml.YAMLError,
-        ValueError,
-        LookupError,
-        AttributeError,
-        TypeError,
-        ArithmeticError,
-        RecursionError,
-    ) as error:
-        where = " ".join(str(error).split())[:300]
+        value = read_yaml(settings, depth=_DEEPEST, values=_MOST_VALUES)
+    except ValueError as error:
         raise SkillError(
-            skill, f"the settings of {file} are not YAML that can be read ({where}). Quote text that holds ': '."
+            skill, f"the settings of {file} are not YAML that can be read ({error}). Quote text that holds ': '."
         ) from error
     if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
         raise SkillError(skill, f"the settings of {file} are not names with values, such as 'name: {skill}'.")
     return value
-
-
-def _check_shape(settings: str) -> None:
-    """Refuse what makes a small text large or slow: aliases and deep nesting."""
-    import yaml
-
-    depth = 0
-    for event in yaml.parse(settings, yaml.SafeLoader):
-        if isinstance(event, yaml.AliasEvent):
-            raise ValueError("an alias such as *name is not allowed here")
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > _DEEPEST:
-            raise ValueError(f"values are nested more than {_DEEPEST} deep")

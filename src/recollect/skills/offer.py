@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from recollect.errors import ConfigurationError, NotFoundError, SkillError
-from recollect.skills.files import files_behind
+from recollect.skills.calling import answered
 from recollect.skills.index import build_index
 from recollect.skills.opening import with_required
 from recollect.skills.resolver import SkillResolver
@@ -45,10 +45,12 @@ class SkillOffer:
         self._resolver = resolver
         self._turn = dict(turn)
         self._taken = taken
+        self._timeout = timeout
         self._owners: dict[str, str] = {}
-        made = Skillset(resolver, skill_context, self.open, lambda: dict(self._turn)).tools(timeout)
+        self._opened: dict[str, None] = {}
+        self._skillset = Skillset(resolver, skill_context, self.open, lambda: dict(self._turn))
         self.index = ""
-        self.tools: dict[str, Tool] = {tool.name: tool for tool in made}
+        self.tools: dict[str, Tool] = {tool.name: tool for tool in self._skillset.tools(timeout)}
         clash = sorted(taken.keys() & self.tools.keys())
         if clash:
             raise ConfigurationError(
@@ -67,7 +69,7 @@ class SkillOffer:
         taken: Iterable[str] | Mapping[str, Tool] = (),
         tool_timeout: float | None = TIMEOUT,
     ) -> SkillOffer:
-        """The offer for a turn: asks the resolver once what to list.
+        """The offer for a turn: asks the resolver once what to list, and raises `SkillError` if it cannot say.
 
         `messages`, `system` and `model` are what the resolver may look at, `skill_context` is what body functions
         get, and `taken` are the application's own tools by name, or their names, which no skill's tool replaces.
@@ -75,22 +77,29 @@ class SkillOffer:
         turn = {"messages": tuple(messages), "system": system, "model": model}
         owned: dict[str, Tool | None] = dict(taken) if isinstance(taken, Mapping) else dict.fromkeys(taken)
         offer = cls(resolver, turn, skill_context, owned, tool_timeout)
-        index = build_index(await resolver.listed(dict(turn)))
+        index = build_index(await answered(resolver.listed(dict(turn)), "SkillResolver.list_fn", tool_timeout))
         lines = [index, SEARCH_LINE if resolver.search_fn is not None else ""]
         offer.index = "\n".join(filter(None, lines))
         return offer
 
-    async def reopen(self, messages: Sequence[Message | Mapping[str, Any]]) -> None:
+    @property
+    def opened(self) -> tuple[str, ...]:
+        """The names of the skills that were opened, the required ones too."""
+        return tuple(self._opened)
+
+    async def reopen(self, messages: Sequence[Message | Mapping[str, Any]], names: Iterable[str] = ()) -> None:
         """Offer the tools of every skill that was read or applied in a history, as another process may have done.
 
-        A skill that is gone since, or cannot be opened any more, is left out with a warning in the log.
+        Their body functions are not called again. A skill that is gone since, or cannot be opened any more, is left
+        out with a warning in the log.
         """
         history = [as_message(message) for message in messages]
         self._turn["messages"] = tuple(history)
-        for name in _opened_names(history):
+        for name in dict.fromkeys([*names, *_opened_names(history)]):
             try:
-                self.open(await with_required(self._resolver, name))
-            except (NotFoundError, SkillError) as error:
+                opened = with_required(self._resolver, name)
+                self.open(await answered(opened, "SkillResolver.read_fn", self._timeout))
+            except (NotFoundError, SkillError, ConfigurationError) as error:
                 log.warning("the tools of skill %r are not offered again: %s", name, error)
 
     def open(self, skills: Sequence[Skill]) -> None:
@@ -103,8 +112,18 @@ class SkillOffer:
                     there = added.get(name) or self.tools.get(name)
                     added[name] = _admitted(skill, tool, there, owners.get(name))
                     owners[name] = skill.name
+        if any(skill.files is not None for skill in skills):
+            added |= self._file_tool(skills[-1])
         self.tools.update(added)
         self._owners = owners
+        self._opened.update(dict.fromkeys(skill.name for skill in skills))
+        self._skillset.allow_files(skills)
+
+    def _file_tool(self, skill: Skill) -> dict[str, Tool]:
+        tool = self._skillset.file_tool(self._timeout)
+        if tool.name in self._taken:
+            raise SkillError(skill.name, f"its files cannot be read: the application has a tool called {tool.name!r}.")
+        return {} if tool.name in self.tools else {tool.name: tool}
 
     def _is_own(self, skill: Skill, name: str, tool: Tool) -> bool:
         """Whether the application offers this very tool itself; another one of its name is refused."""
@@ -124,9 +143,6 @@ def _admitted(skill: Skill, tool: Tool, there: Tool | None, owner: str | None) -
         return tool
     if there.fn == tool.fn:
         return there if there.requires_approval else tool  # another skill cannot lift what a person must decide
-    files, more = files_behind(there), files_behind(tool)
-    if files is not None and more is not None:
-        return files.joined(more).tool()
     if owner != skill.name:
         raise SkillError(skill.name, f"its tool {tool.name!r} cannot be offered: skill {owner!r} has one of this name.")
     return tool  # the resolver made the skill anew

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from recollect.errors import NotFoundError, SkillError
-from recollect.skills.body import MAX_BODY, cut, whole_body
+from recollect.skills.body import MAX_BODY, whole_body, with_files
 from recollect.skills.resolver import SkillResolver
 from recollect.skills.skill import Skill
 
@@ -46,12 +46,13 @@ async def with_required(resolver: SkillResolver, name: str) -> list[Skill]:
 async def text_of(skills: Sequence[Skill], ctx: Mapping[str, Any]) -> str:
     """The bodies of skills, each under its name when there are several; about `MAX_BODY` characters at most."""
     bodies = [await whole_body(skill, ctx) for skill in skills]
-    fair = MAX_BODY if sum(map(len, bodies)) <= MAX_BODY else MAX_BODY // len(bodies)
-    if len(bodies) == 1:
-        return cut(bodies[0], fair)
-    return "\n\n".join(
-        f"# Skill: {skill.name}\n\n{cut(body, fair)}" for skill, body in zip(skills, bodies, strict=True)
-    )
+    texts = [with_files(skill, body, MAX_BODY) for skill, body in zip(skills, bodies, strict=True)]
+    if len(texts) == 1:
+        return texts[0]
+    if sum(map(len, texts)) > MAX_BODY:
+        fair = MAX_BODY // len(texts)
+        texts = [with_files(skill, body, fair) for skill, body in zip(skills, bodies, strict=True)]
+    return "\n\n".join(f"# Skill: {skill.name}\n\n{text}" for skill, text in zip(skills, texts, strict=True))
 
 
 def _hint(resolver: SkillResolver) -> str:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar, overload
 
 from recollect.errors import ConfigurationError, SkillError, ToolError
+from recollect.skills.files import SkillFolder
+from recollect.skills.texts import odd_in
 from recollect.tools import Tool, tools_by_name
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -22,6 +24,7 @@ class Skill:
     good for, None meaning text. `body` is returned as it is; `body_fn` makes it from the context instead, its
     parameters filled by name. `tools` can be called once the skill was read or applied. `requires` names skills that
     are read with it. `fn` is the function it was made of, if any; `meta` holds whatever else is known about it.
+    `files` is the folder it was loaded from, if that holds other files for the model to read.
 
     >>> Skill("tone", "Apply our voice", when=["customer reply"], body="Be warm and plain.").when
     ('customer reply',)
@@ -37,17 +40,21 @@ class Skill:
     requires: Sequence[str] = ()
     fn: Callable[..., Any] | None = None
     meta: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    files: SkillFolder | None = None
 
     def __post_init__(self) -> None:
         _check_name(self.name)
         if not isinstance(self.description, str):
             raise SkillError(self.name, f"description is text, not {self.description!r:.80}.")
+        _check_characters(self.name, "description", self.description)
         if not isinstance(self.body, str | None):
             raise SkillError(self.name, f"body is text, not {self.body!r:.80}; a function goes in body_fn.")
         for what in ("body_fn", "fn"):
             value = getattr(self, what)
             if value is not None and not callable(value):
                 raise SkillError(self.name, f"{what} is a function, not {value!r:.80}.")
+        if not isinstance(self.files, SkillFolder | None):
+            raise SkillError(self.name, f"files is a SkillFolder, not {self.files!r:.80}; load_skills makes one.")
         for what in ("when", "requires"):
             object.__setattr__(self, what, _texts(self.name, what, getattr(self, what)))
         if self.modalities is not None:
@@ -184,7 +191,14 @@ def _texts(skill_name: str, what: str, value: Any) -> tuple[str, ...]:
     for text in texts:
         if not isinstance(text, str) or not text.strip():
             raise SkillError(skill_name, f"{what} holds {text!r:.80}, which is not text.")
+        _check_characters(skill_name, what, text)
     return texts
+
+
+def _check_characters(skill_name: str, what: str, text: str) -> None:
+    odd = odd_in(text)
+    if odd is not None:
+        raise SkillError(skill_name, f"{what} holds {odd!r}, which is no character of a text; take it out.")
 
 
 def _tools(skill_name: str, value: Any) -> tuple[Tool, ...]:

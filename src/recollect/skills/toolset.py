@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from recollect.errors import ConfigurationError
+from recollect.errors import ConfigurationError, SkillError
+from recollect.skills.files import SkillFolder
 from recollect.skills.index import list_skills_of
 from recollect.skills.opening import text_of, with_required
 from recollect.skills.resolver import Entry, SkillResolver, as_resolver, in_memory_resolver
-from recollect.skills.skill import Skill
+from recollect.skills.skill import Skill, skills_for
 from recollect.tools import Tool
+from recollect.tools.threads import run_in_thread
 
 MOST_FOUND = 50
-BUILTIN_NAMES = ("list_skills", "read_skill", "apply_skill", "search_skills")
+BUILTIN_NAMES = ("list_skills", "read_skill", "apply_skill", "search_skills", "read_skill_file")
 TIMEOUT = 30.0
 """Seconds a body function or a resolver gets before the model is told that it did not answer."""
 
@@ -35,6 +37,7 @@ class Skillset:
         self._context = _checked_context(skill_context)
         self._on_open = on_open
         self._list_context = list_context or _no_turn
+        self._folders: dict[str, SkillFolder] = {}
 
     async def list_skills(self) -> list[dict[str, Any]]:
         """List the available skills: name, description, and when to use each."""
@@ -66,19 +69,41 @@ class Skillset:
         """
         return list_skills_of(await self._resolver.found(query, max(1, min(limit, MOST_FOUND))))
 
+    async def read_skill_file(self, skill: str, path: str) -> str:
+        """Read a file that belongs to a skill you have read.
+
+        Args:
+            skill: The skill's name.
+            path: The file's path, as it is listed with the skill.
+        """
+        folder = self._folders.get(skill)
+        if folder is None:
+            known = ", ".join(sorted(self._folders)) or "none"
+            raise SkillError(skill, f"it was not read yet, or has no files. Read so far, with files: {known}.")
+        return await run_in_thread(folder.text, path, skill)
+
     async def _open(self, name: str, ctx: Mapping[str, Any]) -> str:
         skills = await with_required(self._resolver, name)
         text = await text_of(skills, ctx)
         if self._on_open is not None:
             self._on_open(skills)
+        self.allow_files(skills)
         return text
 
+    def allow_files(self, skills: Iterable[Skill]) -> None:
+        """Let the files of skills be read, as those of every skill that the model reads or applies."""
+        self._folders.update({skill.name: skill.files for skill in skills if skill.files is not None})
+
     def tools(self, timeout: float | None) -> list[Tool]:
-        """All of them; `search_skills` only where the resolver can search."""
+        """All but `read_skill_file`; `search_skills` only where the resolver can search."""
         methods: list[Callable[..., Any]] = [self.list_skills, self.read_skill, self.apply_skill]
         if self._resolver.search_fn is not None:
             methods.append(self.search_skills)
         return [Tool.from_fn(method, timeout=timeout) for method in methods]
+
+    def file_tool(self, timeout: float | None) -> Tool:
+        """`read_skill_file`, which is of use once a skill that has files was read."""
+        return Tool.from_fn(self.read_skill_file, timeout=timeout)
 
 
 def builtins(
@@ -91,7 +116,9 @@ def builtins(
     """The tools `list_skills`, `read_skill` and `apply_skill` over a list of skills.
 
     `skill_context` reaches the body functions; its keys win over what the model passes to `apply_skill`. `on_open` is
-    called with each skill that was read or applied, the required ones first, so that its tools can be offered.
+    called with each skill that was read or applied, the required ones first, so that its tools can be offered. With
+    skills that have files there is also `read_skill_file`. Make the tools anew for every run: they remember what was
+    read.
 
     >>> [tool.name for tool in builtins([Skill("tone", "Our voice")])]
     ['list_skills', 'read_skill', 'apply_skill']
@@ -108,11 +135,16 @@ def builtins_with_resolver(
 ) -> list[Tool]:
     """The same over a resolver, with `search_skills` when it can search.
 
+    `read_skill_file` is there unless the resolver's `skills` are known, and none of them has files.
+
     >>> from recollect.skills import searchable_resolver
     >>> [tool.name for tool in builtins_with_resolver(searchable_resolver([Skill("tone", "Our voice")]))][-1]
     'search_skills'
     """
-    return Skillset(resolver, skill_context, _each(on_open)).tools(timeout)
+    made = Skillset(resolver, skill_context, _each(on_open))
+    pool = resolver.skills
+    may_have_files = pool is None or any(skill.files is not None for skill in skills_for(pool))
+    return [*made.tools(timeout), *([made.file_tool(timeout)] if may_have_files else [])]
 
 
 def builtin_list_skills(source: Source, *, timeout: float | None = TIMEOUT) -> Tool:

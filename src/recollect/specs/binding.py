@@ -21,24 +21,35 @@ _LEFT_OUT = object()
 def bind(spec: AgentSpec, arguments: Mapping[str, Any] | None = None, *, resuming: bool = False) -> BoundSpec:
     """The description with the arguments' values where it names them; nothing else of it changes.
 
-    A value is used as it is: one that looks like `$other` is that text. An argument that is missing, or does not fit
-    its place, raises `AgentSpecError`. `resuming` needs no message: a turn goes on that has one.
+    A value is used as it is: one that looks like `$other` is that text. An argument that is missing, null without
+    leave, or does not fit its place, raises `AgentSpecError`. `resuming` needs no message: a turn goes on that has one.
 
     >>> from recollect.specs import load_spec
     >>> bind(load_spec({"name": "support", "model": "$model"}), {"model": "m-1", "userMessage": "Hi"}).model
     'm-1'
     """
+    return bound_with_arguments(spec, arguments, resuming=resuming)[0]
+
+
+def bound_with_arguments(
+    spec: AgentSpec, arguments: Mapping[str, Any] | None, *, resuming: bool
+) -> tuple[BoundSpec, dict[str, Any]]:
+    """The same, and the values that were put in, by name, but for those of the message alone."""
     given = _given(spec, {} if arguments is None else arguments)
     tree = tree_of(spec)
-    if resuming:
-        tree.pop("userMessage", None)
+    message = tree.pop("userMessage")
+    filling = _Filling(spec, given)
+    filled = filling.filled(tree, "")
+    used = dict(filling.used)
+    if not resuming:
+        filled |= filling.filled({"userMessage": message}, "")
     try:
-        bound = BoundSpec.model_validate(_Filling(spec, given).filled(tree, ""))
+        bound = BoundSpec.model_validate(filled)
     except ValidationError as error:
         raise spec_error(error, spec.name) from error
     if bound.user_message is None and not resuming:
         raise AgentSpecError("userMessage", "there is nothing to answer: its argument was not given.", spec.name)
-    return bound
+    return bound, used
 
 
 def _given(spec: AgentSpec, arguments: Any) -> dict[str, Any]:
@@ -61,6 +72,8 @@ def _given(spec: AgentSpec, arguments: Any) -> dict[str, Any]:
             given[name] = plain(declared.default)
         elif name not in given and declared.required:
             raise AgentSpecError(f"arguments.{name}", "it is required, and was not given.", spec.name)
+        elif name in given and declared.may_be_null and given[name] is None:
+            continue
         elif name in given and declared.type is not None and not is_of(declared.type, given[name]):
             problem = f"it is of type {declared.type}, not {given[name]!r:.60}."
             raise AgentSpecError(f"arguments.{name}", problem, spec.name)
@@ -68,11 +81,12 @@ def _given(spec: AgentSpec, arguments: Any) -> dict[str, Any]:
 
 
 class _Filling:
-    """Puts values into a tree."""
+    """Puts values into a tree, and notes which."""
 
     def __init__(self, spec: AgentSpec, given: Mapping[str, Any]) -> None:
         self._spec = spec
         self._given = given
+        self.used: dict[str, Any] = {}
 
     def filled(self, value: Any, path: str) -> Any:
         """The same tree with values for parameters. An argument that may be missing leaves its place out."""
@@ -87,12 +101,14 @@ class _Filling:
         return value
 
     def _value(self, parameter: Parameter, path: str) -> Any:
-        if parameter.name in self._given:
-            return self._given[parameter.name]
-        if parameter.name in (self._spec.arguments or {}):
+        name, declared = parameter.name, (self._spec.arguments or {}).get(parameter.name)
+        if name in self._given:
+            value = self.used[name] = self._given[name]
+            if value is None and not (declared is not None and declared.may_be_null):
+                problem = f"the argument {name!r} is null: give it a value, or declare it with required: false"
+                raise AgentSpecError(path, f"{problem} and default: null.", self._spec.name)
+            return value
+        if declared is not None:
             return _LEFT_OUT
-        raise AgentSpecError(
-            path,
-            f"the argument {parameter.name!r} was not given: pass arguments={{{parameter.name!r}: …}}.",
-            self._spec.name,
-        )
+        problem = f"the argument {name!r} was not given: pass arguments={{{name!r}: …}}."
+        raise AgentSpecError(path, problem, self._spec.name)

@@ -47,13 +47,13 @@ def _memory_tool(tool: ToolSpec, memory: Memory) -> Tool:
 
 
 def _function(tool: FunctionSpec, known: Tool) -> Tool:
-    """A registered function with what the description says of it. It can ask for approval, never waive it."""
+    """A registered function with what the description says of it: it can be stricter than the function, never laxer."""
     return Tool(
         name=known.name,
         description=known.description if tool.description is None else tool.description,
         parameters=known.parameters,
         fn=known.fn,
-        timeout=known.timeout if tool.timeout is None else tool.timeout,
+        timeout=min((each for each in (known.timeout, tool.timeout) if each is not None), default=None),
         requires_approval=known.requires_approval or tool.requires_approval,
         bind=known.bind,
     )

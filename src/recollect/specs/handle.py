@@ -4,34 +4,24 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import AsyncGenerator, Mapping
-from typing import TYPE_CHECKING, Any, Protocol, TypedDict, Unpack
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from recollect.errors import InvalidArgumentError, NotFoundError
+from recollect.chat.dispatch import caller_for
+from recollect.conversations import checks
+from recollect.conversations.turn_requests import TurnRequest, turn_request
+from recollect.errors import ConfigurationError, InvalidArgumentError
 from recollect.specs.registry import SpecRegistry
+from recollect.specs.resuming import check_resumed, invocation
 from recollect.tools import Tool
 
 if TYPE_CHECKING:
     from recollect.chat import Model
-    from recollect.conversations import Conversations
-    from recollect.memory.memory import Memory
     from recollect.specs.model import AgentSpec, BoundSpec
+    from recollect.turn.handle import UserHandle
     from recollect.types import ReplyDelta
     from recollect.types.conversations import TurnOutcome
     from recollect.types.turns import Identity, Session
-
-
-class UserLike(Protocol):
-    """What an invocation needs of a user's handle."""
-
-    @property
-    def conversations(self) -> Conversations:
-        """What was said."""
-        ...
-
-    @property
-    def memory(self) -> Memory:
-        """What is remembered."""
-        ...
 
 
 class AgentTurn(TypedDict, total=False):
@@ -55,7 +45,7 @@ class AgentTurn(TypedDict, total=False):
 class Agents:
     """One user's way to the agents that were registered."""
 
-    def __init__(self, registry: SpecRegistry, user: UserLike) -> None:
+    def __init__(self, registry: SpecRegistry, user: UserHandle) -> None:
         self._registry = registry
         self._user = user
 
@@ -80,11 +70,12 @@ class Agents:
 
         It is kept in a new conversation, of the description's namespace or else the agent's name, or in
         `conversation_id`. `model` goes before the description's own, and Recollect's is used if there is neither.
-        A space that is not this user's raises `NotFoundError` before anything is stored or sent. With `approvals`, a
-        turn that waits for them goes on; the message is not needed then.
+        A space that is not this user's raises `NotFoundError` before anything is stored or sent, and whatever else is
+        wrong is found before a conversation is opened. With `approvals`, a turn that waits for them goes on: by the
+        same agent, with the same arguments but for the message, which is not needed then.
         """
-        id, wanted = await self._prepared(name, arguments, conversation_id, model, turn)
-        return await self._user.conversations.run_turn(id, **wanted)
+        asked = await self._asked(name, arguments, conversation_id, model, turn)
+        return await self._user.conversations.turns.run(asked)
 
     async def invoke_stream(
         self,
@@ -96,54 +87,78 @@ class Agents:
         **turn: Unpack[AgentTurn],
     ) -> AsyncGenerator[ReplyDelta | TurnOutcome, None]:
         """`invoke` as an iterator over deltas, whose last item is the `TurnOutcome`. Closing it cancels the turn."""
-        id, wanted = await self._prepared(name, arguments, conversation_id, model, turn)
-        items = self._user.conversations.stream_turn(id, **wanted)
+        asked = await self._asked(name, arguments, conversation_id, model, turn)
+        items = self._user.conversations.turns.stream(asked)
         try:
             async for item in items:
                 yield item
         finally:
             await items.aclose()
 
-    async def _prepared(
+    async def _asked(
         self,
         name: str,
         arguments: Mapping[str, Any] | None,
         conversation_id: str | None,
         model: str | Model | None,
         turn: AgentTurn,
-    ) -> tuple[str, dict[str, Any]]:
-        """Where the turn is kept, and what `run_turn` is told; nothing is stored before all is known to be well."""
-        from recollect.specs.binding import bind
+    ) -> TurnRequest:
+        """The turn to run; no conversation is opened before all is known to be well."""
+        from recollect.specs.binding import bound_with_arguments
         from recollect.specs.building import build_tools, check_spaces
 
+        registered = self._registry.registered(name)
+        await self._check(name, turn)
+        resuming = turn.get("approvals") is not None
+        if resuming and conversation_id is None:
+            raise InvalidArgumentError("approvals go on with a turn: pass its conversation_id.")
+        spec, used = bound_with_arguments(registered.spec, arguments, resuming=resuming)
+        memory, talks = self._user.memory, self._user.conversations
+        await check_spaces(spec, memory, turn.get("memory_space_id"))
+        wanted: dict[str, Any] = _described(spec, build_tools(spec, memory, registered.functions))
+        wanted |= {key: value for key, value in turn.items() if value is not None}
+        model = self._model(spec, model)
+
+        def asked(id: str) -> TurnRequest:
+            made = turn_request(talks.runtime, self._user.scope, talks.build_context, id, model, **wanted)
+            return replace(made, agent=spec.name, reply_metadata=invocation(spec.name, used))
+
+        checked = asked("" if conversation_id is None else conversation_id)
+        caller_for(checked.options)  # a model that nobody serves is found here
+        if conversation_id is None:
+            return asked((await talks.create(spec.namespace or spec.name)).id)
+        if checked.approvals is not None:
+            await check_resumed(talks, conversation_id, checked.approvals, invocation(spec.name, used))
+        return checked
+
+    async def _check(self, name: str, turn: AgentTurn) -> None:
+        """That the keywords are those of a turn, and how to recall is right, which a turn would only find out later."""
         if others := set(turn) - AgentTurn.__annotations__.keys():
             raise InvalidArgumentError(
                 f"invoke takes no {', '.join(sorted(others))}: the description of {name!r:.80} says what is run."
             )
-        registered = self._registry.registered(name)
-        resuming = turn.get("approvals") is not None
-        spec = bind(registered.spec, arguments, resuming=resuming)
-        memory = self._user.memory
-        await check_spaces(spec, memory, turn.get("memory_space_id"))
-        tools = build_tools(spec, memory, registered.functions)
-        wanted = _turn(spec, tools, model) | {key: value for key, value in turn.items() if value is not None}
-        if resuming and conversation_id is None:
-            raise InvalidArgumentError("approvals go on with a turn: pass its conversation_id.")
-        return await self._conversation(spec, conversation_id), wanted
+        recall = turn.get("recall")
+        if recall is not None:
+            checks.recall("recall", recall)
+            if "memory_space_id" in recall:
+                raise InvalidArgumentError("memory_space_id goes beside recall, not into it.")
+            await self._user.conversations.build_context(None, None, **recall)
 
-    async def _conversation(self, spec: BoundSpec, id: str | None) -> str:
-        conversations = self._user.conversations
-        if id is None:
-            return (await conversations.create(spec.namespace or spec.name)).id
-        if await conversations.get(id) is None:
-            raise NotFoundError("conversation", id)
-        return id
+    def _model(self, spec: BoundSpec, model: str | Model | None) -> str | Model:
+        known = (model, spec.model, self._user.conversations.runtime.model)
+        found = next((each for each in known if each is not None), None)
+        if found is None:
+            raise ConfigurationError(
+                f"No model is set for agent {spec.name!r}: pass invoke(model=...), name one in its description, or"
+                " pass Recollect(..., model=...) for all turns."
+            )
+        return found
 
 
-def _turn(spec: BoundSpec, tools: builtins.list[Tool], model: str | Model | None) -> dict[str, Any]:
+def _described(spec: BoundSpec, tools: builtins.list[Tool]) -> dict[str, Any]:
+    """What the description says of a turn."""
     options = {"system": spec.system, "max_output_tokens": spec.max_output_tokens, "config": spec.config or None}
     return {
-        "model": spec.model if model is None else model,
         "user_text": spec.user_message,
         "tools": tools,
         "max_cycles": spec.max_cycles,

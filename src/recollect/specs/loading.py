@@ -24,7 +24,8 @@ USER_MESSAGE = "userMessage"
 def load_spec(source: SpecSource) -> AgentSpec:
     """An agent's description from a mapping, from JSON or YAML text, or from a .json, .yaml or .yml file.
 
-    Whatever is wrong with it raises `AgentSpecError`, which says where.
+    A file is given as a `pathlib.Path`: a text is always the description itself, never the name of a file. Whatever
+    is wrong with it raises `AgentSpecError`, which says where.
 
     >>> load_spec("name: support\\nsystemPrompt: Be brief.").system
     'Be brief.'
@@ -38,22 +39,25 @@ def load_spec(source: SpecSource) -> AgentSpec:
 def _value(source: Any) -> Any:
     if isinstance(source, Mapping):
         return source
-    if isinstance(source, PathLike) or (isinstance(source, str) and reading.is_path(source)):
+    if isinstance(source, PathLike):
         return reading.read_file(source)
     if isinstance(source, str):
         return reading.read_text(source)
-    raise AgentSpecError("", f"it is a mapping, JSON or YAML text, or a path, not {source!r:.80}.")
+    raise AgentSpecError("", f"it is a mapping, JSON or YAML text, or a pathlib.Path, not {source!r:.80}.")
 
 
 def _checked(value: Any) -> AgentSpec:
     if not isinstance(value, Mapping):
-        raise AgentSpecError("", f"it is an object with a name, not {value!r:.80}.")
+        hint = " A file is given as pathlib.Path(...)." if isinstance(value, str) else ""
+        raise AgentSpecError("", f"it is an object with a name, not {value!r:.80}.{hint}")
     name = value.get("name")
     agent = name[:200] if isinstance(name, str) else ""
     try:
         return AgentSpec.model_validate(plain(value, agent=agent))
     except ValidationError as error:
         raise spec_error(error, agent) from error
+    except AgentSpecError as error:  # a text was read before the agent's name was known
+        raise AgentSpecError(error.path, error.problem, agent) from error
 
 
 def _check_names(spec: AgentSpec) -> None:
@@ -73,6 +77,10 @@ def _check_arguments(spec: AgentSpec) -> None:
             raise AgentSpecError(
                 f"arguments.{name}", "an argument's name has letters, digits and '_', no digit first.", spec.name
             )
+        if declared.may_be_null:
+            continue
+        if declared.has_default and declared.default is None:
+            raise AgentSpecError(f"arguments.{name}.default", "null takes `required: false`, too.", spec.name)
         if declared.has_default and declared.type is not None and not is_of(declared.type, declared.default):
             problem = f"it is of type {declared.type}, not {declared.default!r:.60}."
             raise AgentSpecError(f"arguments.{name}.default", problem, spec.name)

@@ -7,7 +7,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from recollect.errors import AgentSpecError
+
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_NEARLY = re.compile(r"\$(\{.*\}|[A-Za-z_]\S*)\Z")
+"""What looks like an argument to people who know other templates: `${x}`, `$a-b`, `$a.b`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,27 +28,44 @@ class Parameter:
         return f"${self.name}"
 
 
-def read_text(text: str) -> str | Parameter:
+def read_text(text: str, path: str = "") -> str | Parameter:
     """A text of a description: the argument it names if it is `$name` and nothing else, or the text itself.
 
-    `$$` at the beginning stands for one `$`.
+    `$$` at the beginning stands for one `$`. What is meant for an argument and names none raises `AgentSpecError`.
 
     >>> read_text("$space"), read_text("$$space"), read_text("costs $5"), read_text("$5")
     (Parameter(name='space'), '$space', 'costs $5', '$5')
     """
     if text.startswith("$$"):
         return text[1:]
-    return Parameter(text[1:]) if text.startswith("$") and NAME.match(text[1:]) else text
+    if text.startswith("$") and NAME.match(text[1:]):
+        return Parameter(text[1:])
+    if _NEARLY.match(text):
+        raise AgentSpecError(
+            path,
+            f"{text!r:.60} names no argument: write '$name', with letters, digits and '_', or {'$' + text!r:.60} for"
+            " that very text.",
+        )
+    return text
 
 
-def read_tree(value: Any) -> Any:
+def written_text(text: str) -> str:
+    """A text as a description has it: the inverse of `read_text`.
+
+    >>> written_text("$space"), written_text("costs $5")
+    ('$$space', 'costs $5')
+    """
+    return f"${text}" if text.startswith("$") else text
+
+
+def read_tree(value: Any, path: str = "") -> Any:
     """The same for all texts in a JSON value; keys stay as they are."""
     if isinstance(value, str):
-        return read_text(value)
+        return read_text(value, path)
     if isinstance(value, Mapping):
-        return {key: read_tree(each) for key, each in value.items()}
+        return {key: read_tree(each, f"{path}.{key}" if path else str(key)) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [read_tree(each) for each in value]
+        return [read_tree(each, f"{path}[{index}]") for index, each in enumerate(value)]
     return value
 
 

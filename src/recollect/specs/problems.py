@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import AliasChoices, BaseModel, ValidationError
 
 from recollect.errors import AgentSpecError
-from recollect.specs.model import TOOL_TYPES, AgentSpec, ArgumentSpec
+from recollect.specs.model import CONFIG_KEYS, TOOL_TYPES, AgentSpec, ArgumentSpec
 from recollect.specs.parameters import Parameter
 
 
@@ -22,6 +22,8 @@ def spec_error(error: ValidationError, agent: str) -> AgentSpecError:
         steps, said = (*steps, "type"), _of_type(problem["input"]["type"])
     elif problem["type"] == "union_tag_not_found":
         steps, said = (*steps, "type"), f"it is required: one of {', '.join(TOOL_TYPES)}."
+    elif problem["type"] == "config_key":
+        steps, said = (*steps, problem["ctx"]["key"]), _config_key(problem["ctx"]["key"])
     elif problem["type"] == "extra_forbidden":
         said = _unknown_key(str(steps[-1]), _model_at(steps))
     else:
@@ -57,6 +59,13 @@ def _unknown_key(given: str, model: type[BaseModel]) -> str:
     if given in (*known, *(spelling for spellings in known.values() for spelling in spellings)):
         return f"{given!r} is there twice, in two spellings: leave one out."
     return unknown(given, [*known, *(("system",) if "systemPrompt" in known else ())], "key")
+
+
+def _config_key(given: str) -> str:
+    return (
+        f"{unknown(given, CONFIG_KEYS, 'option')} A provider's other options are set in code, on a model object:"
+        " invoke(model=...), or Recollect(model=...)."
+    )
 
 
 def keys_of(model: type[BaseModel]) -> dict[str, tuple[str, ...]]:

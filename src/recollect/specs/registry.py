@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from recollect.errors import AgentSpecError, ConfigurationError, NotFoundError
+from recollect.errors import AgentSpecError, ConfigurationError, NotFoundError, ToolError
 from recollect.tools import Tool, tools_by_name
 
 if TYPE_CHECKING:
@@ -49,9 +49,13 @@ class SpecRegistry:
             raise AgentSpecError(
                 "name", "there is such an agent already: pass replace=True to replace it.", loaded.name
             )
+        if callable(tools) or isinstance(tools, str | Mapping) or not isinstance(tools, Iterable):
+            raise AgentSpecError(
+                "tools", f"they are a list of functions, not {tools!r:.80}: write tools=[…].", loaded.name
+            )
         try:
             functions = tools_by_name(tools)
-        except ConfigurationError as error:
+        except (ConfigurationError, ToolError) as error:
             raise AgentSpecError("tools", str(error), loaded.name) from error
         _check_functions(loaded, functions)
         self._agents[loaded.name] = Registered(loaded, functions)
@@ -59,12 +63,12 @@ class SpecRegistry:
 
     def get(self, name: str) -> AgentSpec | None:
         """The description of that name, or None."""
-        found = self._agents.get(name)
+        found = self._agents.get(name) if isinstance(name, str) else None
         return None if found is None else found.spec
 
     def registered(self, name: str) -> Registered:
         """The same with its functions; an unknown name raises `NotFoundError`."""
-        found = self._agents.get(name)
+        found = self._agents.get(name) if isinstance(name, str) else None
         if found is None:
             known = ", ".join(map(repr, self._agents)) or "none"
             raise NotFoundError("agent", name, f"Registered are: {known}.")

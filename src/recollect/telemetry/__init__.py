@@ -11,7 +11,6 @@ from recollect.telemetry.starting import (
     job_span,
     model_span,
     recall_span,
-    start_turn,
     tool_span,
     turn_span,
 )
@@ -28,7 +27,6 @@ __all__ = [
     "job_span",
     "model_span",
     "recall_span",
-    "start_turn",
     "tool_span",
     "tracer",
     "turn_span",

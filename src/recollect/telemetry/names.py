@@ -63,7 +63,7 @@ EMBEDDINGS_TEXTS = "recollect.embeddings.texts"
 _PROVIDERS = {"gemini": "gcp.gemini", "google": "gcp.gemini", "xai": "x_ai"}
 
 
-def provider_name(provider: str | None) -> str | None:
+def provider_name(provider: object) -> str | None:
     """What the conventions call a provider, or its own name in their manner.
 
     >>> provider_name("Gemini"), provider_name("Anthropic"), provider_name("compatible server")
@@ -71,5 +71,5 @@ def provider_name(provider: str | None) -> str | None:
     """
     if not provider:
         return None
-    plain = provider.lower().replace(" ", "_")
+    plain = str(provider).lower().replace(" ", "_")
     return _PROVIDERS.get(plain, plain)

@@ -26,27 +26,23 @@ R = TypeVar("R")
 class _Source:
     """What was configured, and the tracer made of it."""
 
-    __slots__ = ("_asked", "_given", "_is_idle", "_provider", "_tracer", "captures", "has_complained")
+    __slots__ = ("_asked", "_given", "_provider", "_tracer", "captures", "has_complained", "is_idle")
 
     def __init__(self, given: TracerProvider | None = None, asked: bool | None = None) -> None:
         self._given = given
         self._asked = asked
-        self._is_idle = False
         self._provider: TracerProvider | None = None
         self._tracer: Tracer | None = None
+        self.is_idle = False
         self.captures = False
         self.has_complained = False
 
-    def tracer(self) -> Tracer | None:
-        trace: Any = sys.modules[_API]
-        # Asking in the public way costs more than a span that is off may, as that looks into the environment.
-        if self._is_idle and getattr(trace, "_TRACER_PROVIDER", trace) is None:
-            return None
+    def tracer(self, trace: Any) -> Tracer | None:
         provider: TracerProvider = self._given or trace.get_tracer_provider()
         if provider is self._provider:
             return self._tracer
-        self._is_idle = isinstance(provider, trace.ProxyTracerProvider | trace.NoOpTracerProvider)
-        self._tracer = None if self._is_idle else provider.get_tracer("recollect", sys.modules["recollect"].__version__)
+        self.is_idle = isinstance(provider, trace.ProxyTracerProvider | trace.NoOpTracerProvider)
+        self._tracer = None if self.is_idle else provider.get_tracer("recollect", sys.modules["recollect"].__version__)
         self.captures = _asked_outside() if self._asked is None else self._asked
         self._provider = provider
         return self._tracer
@@ -81,7 +77,11 @@ def tracer() -> Tracer | None:
     """
     if _API not in sys.modules:
         return None
-    return _found()
+    trace: Any = sys.modules[_API]
+    # Asking in the public way costs more than a span that is off may, as that looks into the environment.
+    if _source.is_idle and getattr(trace, "_TRACER_PROVIDER", trace) is None:
+        return None
+    return _found(trace)
 
 
 def captures_content() -> bool:
@@ -104,8 +104,8 @@ def quietly(observe: Callable[P, R]) -> Callable[P, R | None]:
 
 
 @quietly
-def _found() -> Tracer | None:
-    return _source.tracer()
+def _found(trace: Any) -> Tracer | None:
+    return _source.tracer(trace)
 
 
 def _complain(error: Exception) -> None:

@@ -38,11 +38,6 @@ class Observed:
         """Whether it may carry what was said, and anyone is going to see it."""
         return self._span is not None and captures_content() and self._span.is_recording()
 
-    def failed(self, error: BaseException) -> None:
-        """It ends with an error or, if it was called off, without one."""
-        self._note_failure(error)
-        self._end()
-
     def _note_failure(self, error: BaseException) -> None:
         if isinstance(error, STOPPED):
             self._note({names.CANCELLED: True})
@@ -85,6 +80,11 @@ class ModelSpan(Observed):
             self._note_reply(reply)
             self._end()
 
+    def failed(self, error: BaseException) -> None:
+        """It ends with an error or, if it was called off, without one."""
+        self._note_failure(error)
+        self._end()
+
     @quietly
     def _note_reply(self, reply: ChatReply) -> None:
         usage = reply.usage or ChatUsage()
@@ -101,7 +101,7 @@ class ModelSpan(Observed):
 
 
 class CurrentSpan(Observed):
-    """A span that is the parent of what happens within it: in a `with` block, or from `attach()` on."""
+    """A span for a `with` block, the parent of what happens within it."""
 
     __slots__ = ("_context", "_conversation_id", "_token")
 
@@ -111,14 +111,9 @@ class CurrentSpan(Observed):
         self._context: Context | None = None
         self._token: Token[Context] | None = None
 
-    @quietly
-    def attach(self) -> None:
-        """Make it current in this context, for good: for a context of its own, such as a copied one."""
-        self._attach()
-
     def __enter__(self) -> Self:
         if self._span is not None:
-            self._token = self._attached()
+            self._token = self._attach()
         return self
 
     def __exit__(
@@ -132,9 +127,6 @@ class CurrentSpan(Observed):
             self._end()
 
     @quietly
-    def _attached(self) -> Token[Context] | None:
-        return self._attach()
-
     def _attach(self) -> Token[Context] | None:
         if self._span is None:
             return None
@@ -169,7 +161,6 @@ class TurnSpan(CurrentSpan):
         stop_reason: str | None = None,
         text: str | None = None,
         turn_id: str | None = None,
-        conversation_id: str | None = None,
     ) -> None:
         """Note what came of it, as far as it is known."""
         if self._span is None:
@@ -178,18 +169,12 @@ class TurnSpan(CurrentSpan):
             {
                 names.TURN_STATUS: status,
                 names.TURN_ID: turn_id,
-                names.CONVERSATION_ID: conversation_id,
                 names.RESPONSE_FINISH_REASONS: None if stop_reason is None else (stop_reason,),
                 **usage_attributes(usage),
             }
         )
         if text is not None and self.captures:
             self._note_answer(text, stop_reason)
-
-    def ended(self, status: str | None = None, usage: ChatUsage | None = None, **more: Any) -> None:
-        """It is over; takes what `set_outcome` takes."""
-        self.set_outcome(status, usage, **more)
-        self._end()
 
     @quietly
     def _note_answer(self, text: str, stop_reason: str | None) -> None:

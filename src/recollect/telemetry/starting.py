@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from recollect.telemetry import content, names
@@ -17,7 +17,7 @@ from recollect.telemetry.spans import (
     TurnSpan,
     known,
 )
-from recollect.types import Message, ToolCall, user_message
+from recollect.types import Message, ToolCall
 from recollect.types.jobs import Job
 
 if TYPE_CHECKING:
@@ -36,40 +36,10 @@ _SETTINGS = {
 
 _NO_SPAN = CurrentSpan(None)
 _NO_TURN = TurnSpan(None)
+_NO_MODEL = ModelSpan(None)
 _NO_TOOL = ToolSpan(None)
 _NO_RECALL = RecallSpan(None)
 _NO_JOB = JobSpan(None)
-
-
-def start_turn(
-    conversation_id: str | None = None,
-    *,
-    agent: str | None = None,
-    model: str | None = None,
-    provider: str | None = None,
-    message: Message | str | None = None,
-) -> TurnSpan | None:
-    """A turn, to be told of its end by `ended(...)` or `failed(error)`; None when off.
-
-    It becomes current by `attach()`, which is for a context of its own: a generator that is stepped in a copied one.
-    """
-    found = tracer()
-    if found is None:
-        return None
-    attributes = {
-        names.OPERATION_NAME: names.INVOKE_AGENT,
-        names.AGENT_NAME: agent,
-        names.CONVERSATION_ID: conversation_id,
-        names.REQUEST_MODEL: model or None,
-        names.PROVIDER_NAME: names.provider_name(provider),
-    }
-    span = _start(found, _titled(names.INVOKE_AGENT, agent), "INTERNAL", attributes)
-    if span is None:
-        return None
-    turn = TurnSpan(span, conversation_id)
-    if message is not None and turn.captures:
-        _note_input(span, (message,))
-    return turn
 
 
 def turn_span(
@@ -77,15 +47,31 @@ def turn_span(
     *,
     agent: str | None = None,
     model: str | None = None,
-    provider: str | None = None,
-    message: Message | str | None = None,
+    said: Callable[[], Iterable[Message]] | None = None,
 ) -> TurnSpan:
-    """A turn, for a `with` block in a coroutine: whatever happens in it is below it. Say by `set_outcome` how it went.
+    """A turn, for a `with` block: whatever happens in it is below it. Say by `set_outcome` how it went.
+
+    `said` gives what the user said, and is called only where content is captured.
 
     >>> with turn_span("conv_1") as span:
     ...     span.set_outcome("completed")
     """
-    return start_turn(conversation_id, agent=agent, model=model, provider=provider, message=message) or _NO_TURN
+    found = tracer()
+    if found is None:
+        return _NO_TURN
+    attributes = {
+        names.OPERATION_NAME: names.INVOKE_AGENT,
+        names.AGENT_NAME: agent,
+        names.CONVERSATION_ID: conversation_id,
+        names.REQUEST_MODEL: model or None,
+    }
+    span = _start(found, _titled(names.INVOKE_AGENT, agent), "INTERNAL", attributes)
+    if span is None:
+        return _NO_TURN
+    turn = TurnSpan(span, conversation_id)
+    if said is not None and turn.captures:
+        _note_input(span, said)
+    return turn
 
 
 def model_span(
@@ -96,14 +82,17 @@ def model_span(
     messages: Sequence[Message] = (),
     system: str | None = None,
     streaming: bool = False,
-) -> ModelSpan | None:
+) -> ModelSpan:
     """A model call, below what is current now, to be told of its end by `ended(reply)` or `failed(error)`.
 
-    None when off. `settings` are those of the call, as the loop has them.
+    `settings` are those of the call, as the loop has them.
+
+    >>> from recollect.types import ChatReply
+    >>> model_span("gpt-5", "OpenAI").ended(ChatReply("Hello!"))
     """
     found = tracer()
     if found is None:
-        return None
+        return _NO_MODEL
     attributes = {
         names.OPERATION_NAME: names.CHAT,
         names.REQUEST_MODEL: model or None,
@@ -113,15 +102,17 @@ def model_span(
     }
     span = _start(found, _titled(names.CHAT, model), "CLIENT", attributes)
     if span is None:
-        return None
+        return _NO_MODEL
     call = ModelSpan(span)
     if call.captures:
-        _note_input(span, messages, system)
+        _note_input(span, lambda: messages, system)
     return call
 
 
-def tool_span(call: ToolCall) -> ToolSpan:
+def tool_span(call: ToolCall, *, is_known: bool = True) -> ToolSpan:
     """A tool call, for a `with` block: what the tool does is below it.
+
+    The name of a tool that is not known is the model's invention, and content like any other.
 
     >>> with tool_span(ToolCall("call_1", "add")) as span:
     ...     pass
@@ -131,11 +122,11 @@ def tool_span(call: ToolCall) -> ToolSpan:
         return _NO_TOOL
     attributes = {
         names.OPERATION_NAME: names.EXECUTE_TOOL,
-        names.TOOL_NAME: call.name,
+        names.TOOL_NAME: call.name if is_known or captures_content() else None,
         names.TOOL_CALL_ID: call.id,
         names.TOOL_TYPE: "function",
     }
-    span = _start(found, _titled(names.EXECUTE_TOOL, call.name), "INTERNAL", attributes)
+    span = _start(found, _titled(names.EXECUTE_TOOL, call.name if is_known else "unknown"), "INTERNAL", attributes)
     if span is None:
         return _NO_TOOL
     if captures_content():
@@ -196,9 +187,8 @@ def _start(tracer: Tracer, name: str, kind: str, attributes: Mapping[str, Any], 
 
 
 @quietly
-def _note_input(span: Span, messages: Sequence[Message | str], system: str | None = None) -> None:
-    given = [user_message(message) if isinstance(message, str) else message for message in messages]
-    span.set_attribute(names.INPUT_MESSAGES, content.messages_json(given))
+def _note_input(span: Span, said: Callable[[], Iterable[Message]], system: str | None = None) -> None:
+    span.set_attribute(names.INPUT_MESSAGES, content.messages_json(said()))
     if system:
         span.set_attribute(names.SYSTEM_INSTRUCTIONS, content.text_json(system))
 

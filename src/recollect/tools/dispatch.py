@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from recollect.telemetry import ToolSpan, tool_span, tracer
 from recollect.tools.schema import InvalidInput
+from recollect.tools.threads import run_in_thread
 from recollect.tools.tool import Tool, tools_by_name
 from recollect.types import MessagePart, ToolCall, ToolResult, as_tool_call, flatten_parts
 from recollect.types.jsontext import dump_json
@@ -21,7 +22,7 @@ Tools = Mapping[str, Tool] | Iterable[Tool | Callable[..., Any]]
 OnResult = Callable[[ToolResult], Awaitable[None]]
 
 
-async def dispatch(call: ToolCall | Mapping[str, Any], tools: Tools) -> ToolResult:
+def dispatch(call: ToolCall | Mapping[str, Any], tools: Tools) -> Coroutine[Any, Any, ToolResult]:
     """Run one call. Whatever goes wrong comes back as a result with `is_error`, for the model to read.
 
     >>> import asyncio
@@ -29,13 +30,12 @@ async def dispatch(call: ToolCall | Mapping[str, Any], tools: Tools) -> ToolResu
     >>> asyncio.run(dispatch(ToolCall("call_1", "add", {"x": 1, "y": 2}), [add])).content
     '3'
     """
-    call = as_tool_call(call)
     known = tools if isinstance(tools, Mapping) else tools_by_name(tools)
-    return await (_run if tracer() is None else _run_observed)(call, known)
+    return (_run if tracer() is None else _run_observed)(as_tool_call(call), known)
 
 
 async def _run_observed(call: ToolCall, known: Mapping[str, Tool]) -> ToolResult:
-    with tool_span(call) as span:
+    with tool_span(call, is_known=call.name in known) as span:
         return span.gave(await _run(call, known, span))
 
 
@@ -110,15 +110,8 @@ async def dispatch_all(calls: Sequence[ToolCall], tools: Tools, on_result: OnRes
 async def _invoke(tool: Tool, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if tool.is_async:
         return await tool.fn(*args, **kwargs)
-    value = await asyncio.to_thread(_contained, tool.fn, args, kwargs)
+    value = await run_in_thread(tool.fn, *args, **kwargs)
     return await value if inspect.isawaitable(value) else value
-
-
-def _contained(fn: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
-    try:
-        return fn(*args, **kwargs)
-    except StopIteration as error:  # a future cannot carry it, and whoever waits would wait for ever
-        raise RuntimeError(f"StopIteration: {error.value}") from error
 
 
 def _blame(span: ToolSpan | None, kind: str, error: BaseException | None = None) -> None:

@@ -14,12 +14,18 @@ from typing import Any
 
 WRONG = set(sys.argv[2:])
 OBJECT = {"type": "object", "properties": {}}
-changed = False
+ODD = ["endless", "values", "chatter", "questions", "parts", "half", "whisper", "mismatch", "deep"]
+changed = mismatched = False
+lists = 0
+
+
+def send_text(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()
 
 
 def send(message: dict[str, Any]) -> None:
-    sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
-    sys.stdout.flush()
+    send_text(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
 
 
 def answer(request: dict[str, Any], result: dict[str, Any]) -> None:
@@ -64,7 +70,13 @@ def bad_tools() -> list[Any]:
 
 
 def listing(request: dict[str, Any]) -> None:
-    if "bad-tools" in WRONG:
+    global lists
+    lists += 1
+    if "second-list-lost" in WRONG and lists == 2:
+        pass
+    elif "many-tools" in WRONG:
+        answer(request, {"tools": [tool(f"t{number}") for number in range(6_000)]})
+    elif "bad-tools" in WRONG:
         answer(request, {"tools": bad_tools()})
     elif "pages" in WRONG:
         cursor = int((request.get("params") or {}).get("cursor") or 0)
@@ -91,12 +103,45 @@ def listing(request: dict[str, Any]) -> None:
             "blob",
             "sleep",
         ]
-        answer(request, {"tools": [tool(name) for name in [*names, *(["new"] if changed else [])]]})
+        answer(request, {"tools": [tool(name) for name in [*names, *ODD, *(["new"] if changed else [])]]})
+
+
+def call_oddly(request: dict[str, Any], name: str) -> bool:
+    """Whether the call needs no other answer."""
+    global mismatched
+    while name == "endless":
+        sys.stdout.write("x" * 1_000_000)
+    while name == "chatter":
+        send({"method": "notifications/message", "params": {"level": "info", "data": "x" * 10_000}})
+    if name == "questions":
+        for number in range(100):
+            send({"id": f"q{number}", "method": "ping" if number else "sampling/createMessage", "params": {}})
+    if name == "values":
+        send_text(f'{{"jsonrpc":"2.0","id":{request["id"]},"result":[{"[]," * 600_000}[]]}}\n')
+    if name == "parts":
+        answer(request, {"content": [{"type": "text", "text": ""}] * 300_000})
+        return True
+    if name == "half":
+        answer(request, {"content": [{"type": "text", "text": "half \ud83d a character"}]})
+        return True
+    if name == "deep":
+        send_text(f'{{"jsonrpc":"2.0","id":{request["id"]},"result":{{"content":[],"structuredContent":{{"x":')
+        send_text("[" * 500 + "]" * 500 + "}}}\n")
+        return True
+    if name == "whisper":
+        print("a secret of somebody else", file=sys.stderr, flush=True)
+    if name == "mismatch" and not mismatched:
+        mismatched = True
+        send({"id": request["id"], "error": {"code": -32020, "message": "other headers"}})
+        return True
+    return False
 
 
 def call(request: dict[str, Any]) -> None:
     global changed
     name = request["params"]["name"]
+    if name in ODD and call_oddly(request, name):
+        return
     said: list[dict[str, Any]] = [{"type": "text", "text": "done"}]
     if name == "wait":
         return
@@ -111,7 +156,7 @@ def call(request: dict[str, Any]) -> None:
         send({"id": request["id"], "error": {"code": -32000, "message": "not today"}})
         return
     if name == "garble":
-        sys.stdout.buffer.write(b"\xff\xfe garbage {{{ \n[1, 2\nnull\n" + b"\x00" * 1_000 + b"\n")
+        sys.stdout.buffer.write((b"\xff\xfe garbage {{{ \n[1, 2\nnull\n" + b"\x00" * 1_000 + b"\n") * 1_000)
         sys.stdout.buffer.flush()
     if name == "huge":
         said = [{"type": "text", "text": "z" * 3_000_000}]

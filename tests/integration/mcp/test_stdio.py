@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -198,6 +199,55 @@ async def test_the_tools_of_several_servers_come_in_one_list() -> None:
     assert not two.connected
 
 
+async def test_the_last_one_inside_closes_the_server() -> None:
+    server = friendly(only=["pid"])
+
+    async def use(leave: asyncio.Event) -> str:
+        async with mcp_tools(server) as tools:
+            await leave.wait()
+            return (await dispatch(ToolCall("c", "pid", {}), {tool.name: tool for tool in tools})).content
+
+    first, second = asyncio.Event(), asyncio.Event()
+    users = [asyncio.create_task(use(leave)) for leave in (first, second)]
+    async with server:
+        first.set()
+        pid = await users[0]
+        assert server.connected
+    assert server.connected
+    second.set()
+    assert await users[1] == pid
+    assert not server.connected
+    assert not running(int(pid))
+
+
+async def test_what_was_connected_by_hand_stays_open_until_it_is_closed() -> None:
+    server = friendly()
+    await server.connect()
+    async with server:
+        pass
+    assert server.connected
+    async with server:
+        await server.close()
+        assert not server.connected
+    async with server:
+        assert server.connected
+    assert not server.connected
+
+
+async def test_one_who_could_not_enter_is_not_counted() -> None:
+    bad = McpServer.stdio("/nonexistent/server", name="bad")
+    for _ in range(2):
+        with pytest.raises(McpError, match="cannot be connected"):
+            async with bad:
+                pass
+    async with friendly(name="good") as good:
+        with pytest.raises(McpError, match="'bad'"):
+            async with mcp_tools(good, bad):
+                pass
+        assert good.connected
+    assert not good.connected
+
+
 async def test_two_servers_with_one_name_for_a_tool_are_refused() -> None:
     one, two = friendly(name="one", only=["add"]), friendly(name="two", only=["add"])
     with pytest.raises(ConfigurationError, match=r"'one' and 'two' both have a tool 'add'.*prefix="):
@@ -252,12 +302,41 @@ def test_a_server_left_open_ends_with_its_event_loop() -> None:
     assert not running(second)
 
 
-def test_settings_that_cannot_work_are_refused() -> None:
-    for wrong in ({"call_timeout": 0}, {"prefix": "no spaces"}, {"only": "add"}, {"requires_approval": "add"}):
-        with pytest.raises(InvalidArgumentError):
-            friendly(**wrong)
-    with pytest.raises(InvalidArgumentError, match="http"):
-        McpServer.http("localhost:8000/mcp")
+@pytest.mark.parametrize(
+    ("option", "values"),
+    [
+        ("connect_timeout", [0, -1, "30", None, True, float("nan"), float("inf")]),
+        ("call_timeout", [0, [60]]),
+        ("max_result_chars", [0, 1.5, "all"]),
+        ("prefix", ["no spaces", "", 3]),
+        ("only", ["add", 3, [3], b"add"]),
+        ("requires_approval", ["add", None, 3, [None]]),
+        ("env", [{"A": 1}, ["A"]]),
+    ],
+)
+def test_settings_that_cannot_work_are_refused_by_name(option: str, values: list[Any]) -> None:
+    for value in values:
+        with pytest.raises(InvalidArgumentError, match=option):
+            friendly(**{option: value})
+
+
+def test_addresses_that_cannot_work_are_refused() -> None:
+    for url in ("localhost:8000/mcp", "http://", "http://[x", 3, None):
+        with pytest.raises(InvalidArgumentError, match="http"):
+            McpServer.http(url)  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgumentError, match="headers"):
+        McpServer.http("http://localhost", {"x": 3})  # type: ignore[dict-item]
+    with pytest.raises(InvalidArgumentError, match="args"):
+        McpServer.stdio("server", [3])  # type: ignore[list-item]
+
+
+async def test_a_function_for_approval_that_fails_is_named() -> None:
+    def picky(tool: McpToolInfo) -> bool:
+        return bool(tool.hints["readOnlyHint"])
+
+    async with friendly(requires_approval=picky) as server:
+        with pytest.raises(ConfigurationError, match=r"picky.*failed for the tool 'add': KeyError"):
+            await server.tools()
 
 
 def test_the_sdk_is_loaded_only_when_a_server_is_connected() -> None:

@@ -5,14 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import functools
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from recollect.errors import SkillError
 from recollect.skills import MAX_BODY, Skill, load_body
+from recollect.types.jsontext import is_storable
 
 
 async def body_of(fn: Callable[..., Any], **ctx: Any) -> str:
@@ -113,3 +118,44 @@ async def test_a_huge_body_is_cut_with_a_note() -> None:
     assert text.strip("x").startswith("\n\n[Cut here")
     assert MAX_BODY - 100 < len(text) <= MAX_BODY
     assert await body_of(lambda: "x" * MAX_BODY) == "x" * MAX_BODY
+
+
+@given(st.text(st.characters(exclude_categories=[])))
+async def test_whatever_a_function_makes_every_store_can_hold(made: str) -> None:
+    async def make() -> str:
+        return made
+
+    assert is_storable(await body_of(make))
+
+
+async def test_what_never_returns_takes_no_thread_from_others() -> None:
+    released = threading.Event()
+    try:
+        for _ in range(50):
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.001):
+                    await body_of(lambda: str(released.wait()))
+        assert await body_of(lambda: "made") == "made"
+        assert await asyncio.to_thread(str, "pooled") == "pooled"
+    finally:
+        released.set()
+
+
+def test_a_function_that_never_returns_does_not_keep_the_process_alive() -> None:
+    program = """
+import asyncio, threading
+from recollect.skills import Skill, load_body
+
+async def main():
+    stuck = Skill("stuck", "", body_fn=lambda: str(threading.Event().wait()))
+    try:
+        async with asyncio.timeout(0.05):
+            await load_body(stuck, {})
+    except TimeoutError:
+        print("given up")
+
+asyncio.run(main())
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True)
+    assert ended.stdout == "given up\n"
+    assert ended.stderr == ""

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recollect.errors import SkillError
-from recollect.skills import Skill, load_skills
-from recollect.skills.files import MAX_FILE, SkillFiles
-from recollect.tools import ToolCall, ToolResult, dispatch
+from recollect.skills import Skill, builtins, load_skills
+from recollect.skills.files import MAX_FILE, MOST_LISTED, MOST_SEEN, SkillFolder
+from recollect.tools import Tool, ToolCall, ToolResult, dispatch
 
 SECRET = "the secret outside"
 
@@ -44,14 +44,20 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@pytest.fixture(scope="module")
-def notes(folder: Path) -> Skill:
-    [made] = load_skills(folder)
-    return made
+@pytest.fixture
+async def notes(folder: Path) -> list[Tool]:
+    """The tools of an agent that has read the skill."""
+    tools = builtins(load_skills(folder))
+    await dispatch(ToolCall("c1", "read_skill", {"name": "notes"}), tools)
+    return tools
 
 
-async def read(notes: Skill, path: str, skill: str = "notes") -> ToolResult:
-    return await dispatch(ToolCall("c1", "read_skill_file", {"skill": skill, "path": path}), notes.tools)
+async def read(notes: list[Tool], path: str, skill: str = "notes") -> ToolResult:
+    return await dispatch(ToolCall("c1", "read_skill_file", {"skill": skill, "path": path}), notes)
+
+
+def text_in(folder: Path, path: str) -> str:
+    return SkillFolder.at(folder).text(path, "notes")
 
 
 @pytest.mark.parametrize(
@@ -61,7 +67,7 @@ async def read(notes: Skill, path: str, skill: str = "notes") -> ToolResult:
         *(("inside", "inside a"), ("inner/b.md", "inside b")),
     ],
 )
-async def test_files_inside_are_read(notes: Skill, path: str, text: str) -> None:
+async def test_files_inside_are_read(notes: list[Tool], path: str, text: str) -> None:
     assert (await read(notes, path)).content == text
 
 
@@ -92,7 +98,7 @@ async def test_files_inside_are_read(notes: Skill, path: str, text: str) -> None
         *("pipe", "to-pipe", "zero", "slash/dev/zero", "slash/proc/self/environ", "REFS/A.MD"),
     ],
 )
-async def test_everything_else_is_an_error(notes: Skill, path: str) -> None:
+async def test_everything_else_is_an_error(notes: list[Tool], path: str) -> None:
     result = await read(notes, path)
     assert result.is_error
     assert "SkillError" in result.content
@@ -108,34 +114,62 @@ steps = st.sampled_from(
 
 
 @given(st.lists(steps | st.text(max_size=3), max_size=8).map("/".join) | st.text(max_size=20))
-async def test_no_path_ever_escapes(notes: Skill, path: str) -> None:
-    result = await read(notes, path)
-    assert result.is_error or result.content.startswith(("inside", "---\nname: notes"))
+def test_no_path_ever_escapes(folder: Path, path: str) -> None:
+    try:
+        text = text_in(folder, path)
+    except SkillError:
+        return
+    assert text.startswith(("inside", "---\nname: notes"))
 
 
 async def test_sockets_are_not_read(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(tmp_path / "socket"))
         with pytest.raises(SkillError, match="not a file"):
-            SkillFiles({"notes": tmp_path}).read_skill_file("notes", "socket")
+            text_in(tmp_path, "socket")
 
 
-async def test_an_unknown_skill_is_told_which_have_files(notes: Skill) -> None:
+async def test_an_unknown_skill_is_told_which_have_files(notes: list[Tool]) -> None:
     for name in ("other", "../notes", ""):
         result = await read(notes, "refs/a.md", skill=name)
         assert result.is_error
-        assert "These have: notes" in result.content
+        assert "with files: notes" in result.content
+
+
+async def test_files_are_read_only_of_skills_that_were_read(folder: Path) -> None:
+    tools = builtins(load_skills(folder))
+    assert "not read yet" in (await read(tools, "refs/a.md")).content
+    await dispatch(ToolCall("c1", "apply_skill", {"name": "notes"}), tools)
+    assert (await read(tools, "refs/a.md")).content == "inside a"
+    assert "not read yet" in (await read(builtins(load_skills(folder)), "refs/a.md")).content
+
+
+async def test_skills_that_the_agent_does_not_have_stay_closed(tmp_path: Path) -> None:
+    for name in ("ours", "secret"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "SKILL.md").write_text(f"---\nname: {name}\ndescription: d\n---\n")
+        (tmp_path / name / "notes.md").write_text(f"notes of {name}")
+    ours, secret = load_skills(tmp_path)
+    tools = builtins([ours])
+    for name in ("ours", "secret"):
+        await dispatch(ToolCall("c1", "read_skill", {"name": name}), tools)
+    assert (await read(tools, "notes.md", "ours")).content == "notes of ours"
+    assert "not read yet" in (await read(tools, "notes.md", "secret")).content
+    assert secret.files is not None
+
+
+def test_the_tool_is_there_only_where_there_are_files() -> None:
+    assert "read_skill_file" not in {tool.name for tool in builtins([Skill("tone", "Our voice")])}
 
 
 def test_a_large_file_is_cut_with_a_note_between_characters(tmp_path: Path) -> None:
-    files = SkillFiles({"notes": tmp_path})
     (tmp_path / "large.txt").write_text("a" + "é" * MAX_FILE)
-    text = files.read_skill_file("notes", "large.txt")
+    text = text_in(tmp_path, "large.txt")
     assert text.startswith("aéé")
     assert "\ufffd" not in text
     assert f"first {MAX_FILE} of {2 * MAX_FILE + 1} bytes" in text
     (tmp_path / "whole.txt").write_text("a" * MAX_FILE)
-    assert files.read_skill_file("notes", "whole.txt") == "a" * MAX_FILE
+    assert text_in(tmp_path, "whole.txt") == "a" * MAX_FILE
 
 
 @pytest.mark.parametrize(
@@ -144,7 +178,7 @@ def test_a_large_file_is_cut_with_a_note_between_characters(tmp_path: Path) -> N
 def test_what_is_not_text_is_an_error(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "file").write_bytes(data)
     with pytest.raises(SkillError, match="not text"):
-        SkillFiles({"notes": tmp_path}).read_skill_file("notes", "file")
+        text_in(tmp_path, "file")
 
 
 def test_a_folder_swapped_for_a_link_after_the_check_is_not_followed(
@@ -165,19 +199,56 @@ def test_a_folder_swapped_for_a_link_after_the_check_is_not_followed(
             (root / "refs").symlink_to(outside)
         return found
 
+    loaded = SkillFolder.at(root)
     monkeypatch.setattr(os, "lstat", swap)
     with pytest.raises(SkillError, match="cannot be read"):
-        SkillFiles({"notes": root}).read_skill_file("notes", "refs/a.md")
+        loaded.text("refs/a.md", "notes")
     assert (root / "refs").is_symlink()
 
 
-def test_descriptors_are_given_back(notes: Skill, folder: Path) -> None:
-    files = SkillFiles({"notes": folder})
+def test_a_folder_that_took_the_place_of_the_loaded_one_is_not_read(tmp_path: Path) -> None:
+    root, other = tmp_path / "notes", tmp_path / "other"
+    for folder in (root, other):
+        folder.mkdir()
+        (folder / "a.md").write_text(folder.name)
+    loaded = SkillFolder.at(root)
+    assert loaded.text("a.md", "notes") == "notes"
+    root.rename(tmp_path / "before")
+    other.rename(root)
+    with pytest.raises(SkillError, match="load it again"):
+        loaded.text("a.md", "notes")
+    root.rename(other)
+    root.symlink_to(other)
+    with pytest.raises(SkillError, match="out of the skill's folder"):
+        loaded.text("a.md", "notes")
+
+
+def test_a_huge_folder_is_not_walked_to_its_end(tmp_path: Path) -> None:
+    (tmp_path / "notes").mkdir()
+    for index in range(MOST_SEEN + 1):
+        (tmp_path / "notes" / f".{index}").touch()
+    assert SkillFolder.at(tmp_path / "notes").has_more
+    for index in range(3):
+        (tmp_path / "notes" / f".{index}").unlink()
+    assert not SkillFolder.at(tmp_path / "notes").has_more
+
+
+def test_a_list_that_is_full_says_so_only_if_there_are_more(tmp_path: Path) -> None:
+    for index in range(MOST_LISTED):
+        (tmp_path / f"{index}.md").write_text("x")
+    assert not SkillFolder.at(tmp_path).has_more
+    (tmp_path / "one-more.md").write_text("x")
+    found = SkillFolder.at(tmp_path)
+    assert (len(found.names), found.has_more) == (MOST_LISTED, True)
+
+
+def test_descriptors_are_given_back(folder: Path) -> None:
+    files = SkillFolder.at(folder)
     before = len(os.listdir("/proc/self/fd"))
     for path in ("refs/deep/b.md", "out", "pipe", "refs", "nothing"):
         for _ in range(5):
             try:
-                files.read_skill_file("notes", path)
+                files.text(path, "notes")
             except SkillError:
                 continue
     assert len(os.listdir("/proc/self/fd")) == before

@@ -9,8 +9,9 @@ from recollect.skills import Skill, build_index, find_skill, index_line, list_sk
 
 TONE = Skill("customer-tone", "Apply our voice", when=["reply", "marketing"])
 ESCALATION = Skill("escalation", "Decide when to escalate", when=["refund", "angry"])
-texts = st.text(max_size=30)
-phrases = st.lists(st.text(min_size=1, max_size=10).filter(str.strip), max_size=3)
+characters = st.characters(exclude_categories=["Cc", "Cs"]) | st.sampled_from("\n\r\t")
+texts = st.text(characters, max_size=30)
+phrases = st.lists(st.text(characters, min_size=1, max_size=10).filter(str.strip), max_size=3)
 
 
 def test_the_index_is_a_header_and_a_line_for_each() -> None:

@@ -13,6 +13,7 @@ from recollect.errors import SkillError
 from recollect.skills import MAX_BODY, Skill, load_body, load_skills
 from recollect.skills.files import MOST_LISTED
 from recollect.skills.frontmatter import check_settings, split_skill_file
+from recollect.skills.opening import text_of
 
 GOOD = "name: pdf-forms\ndescription: Fill in forms."
 
@@ -34,6 +35,18 @@ async def test_a_folder_is_a_skill(tmp_path: Path) -> None:
     made = load_one(write(tmp_path / "pdf-forms"))
     assert (made.name, made.description, made.tools) == ("pdf-forms", "Fill in forms.", ())
     assert await load_body(made, {}) == "# Forms\n\nLook first."
+
+
+def test_dates_and_times_stay_texts(tmp_path: Path) -> None:
+    settings = f"{GOOD}\nsince: 2026-99-99\nat: 12:30:45\nlong: 1{':59' * 5_000}"
+    meta = load_one(write(tmp_path / "pdf-forms", settings)).meta
+    assert (meta["since"], meta["at"]) == ("2026-99-99", "12:30:45")
+    assert len(meta["long"]) == 15_001
+
+
+async def test_characters_of_no_text_are_left_out_of_a_body(tmp_path: Path) -> None:
+    made = load_one(write(tmp_path / "pdf-forms", body="Look\x00 \x1b[31mfirst.\n\tThen fill in."))
+    assert await load_body(made, {}) == "Look [31mfirst.\n\tThen fill in."
 
 
 def test_settings_of_ours_and_of_others_are_kept(tmp_path: Path) -> None:
@@ -61,9 +74,27 @@ def test_a_folder_of_folders_is_read_in_order(tmp_path: Path) -> None:
 def test_a_folder_is_called_by_its_name_wherever_we_stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(write(tmp_path / "pdf-forms"))
     assert load_one(Path()).name == "pdf-forms"
-    (tmp_path / "links").mkdir()
-    (tmp_path / "links" / "installed").symlink_to(tmp_path / "pdf-forms")
-    assert load_one(tmp_path / "links").name == "pdf-forms"
+    (tmp_path / "installed").symlink_to(tmp_path / "pdf-forms")
+    assert load_one(tmp_path / "installed").name == "pdf-forms"
+
+
+def test_a_link_that_leads_out_of_the_folder_of_folders_is_refused(tmp_path: Path) -> None:
+    write(tmp_path / "elsewhere" / "pdf-forms")
+    (tmp_path / "skills").mkdir()
+    (tmp_path / "skills" / "pdf-forms").symlink_to(tmp_path / "elsewhere" / "pdf-forms")
+    with pytest.raises(SkillError, match="leads out of"):
+        load_skills(tmp_path / "skills")
+    (tmp_path / "link").symlink_to("skills")
+    write(tmp_path / "skills" / "kept" / "pdf-forms")
+    (tmp_path / "skills" / "pdf-forms").unlink()
+    (tmp_path / "skills" / "pdf-forms").symlink_to("kept/pdf-forms")
+    assert load_one(tmp_path / "link").name == "pdf-forms"
+
+
+def test_hidden_folders_are_passed_over(tmp_path: Path) -> None:
+    write(tmp_path / "pdf-forms")
+    write(tmp_path / ".trash", "name: trash\ndescription: d")
+    assert load_one(tmp_path).name == "pdf-forms"
 
 
 async def test_other_systems_line_ends_and_marks_are_read(tmp_path: Path) -> None:
@@ -74,7 +105,7 @@ async def test_other_systems_line_ends_and_marks_are_read(tmp_path: Path) -> Non
     assert await load_body(load_one(folder), {}) == "One\nTwo\n---"
 
 
-async def test_files_are_listed_and_the_tool_that_reads_them_is_shared(tmp_path: Path) -> None:
+async def test_files_are_listed_behind_the_body(tmp_path: Path) -> None:
     for name in ("a", "b", "c"):
         write(tmp_path / name, f"name: {name}\ndescription: d", body="Text.")
     (tmp_path / "a" / "refs").mkdir()
@@ -84,8 +115,9 @@ async def test_files_are_listed_and_the_tool_that_reads_them_is_shared(tmp_path:
     a, b, c = load_skills(tmp_path)
     listing = 'Files of this skill, which read_skill_file(skill="a", path=...) reads:\n- refs/x.md\n- z.txt'
     assert await load_body(a, {}) == f"Text.\n\n{listing}"
-    assert a.tools[0] is b.tools[0]
-    assert c.tools == ()
+    assert b.files is not None
+    assert b.files.names == ("y.md",)
+    assert (a.body, c.files) == ("Text.", None)
 
 
 def test_only_files_that_can_be_read_are_listed(tmp_path: Path) -> None:
@@ -100,8 +132,14 @@ def test_only_files_that_can_be_read_are_listed(tmp_path: Path) -> None:
     (folder / "around").symlink_to("around")
     (folder / "self").symlink_to(".")
     (folder / "inside.md").symlink_to("good.md")
+    (folder / "to-hidden.md").symlink_to(".env")
+    (folder / "picture.png").write_bytes(b"\x89PNG\r\n\x1a\n\0\0")
     os.mkfifo(folder / "pipe")
-    assert (load_one(folder).body or "").split("reads:\n")[1] == "- good.md\n- inside.md"
+    files = load_one(folder).files
+    assert files is not None
+    assert files.names == ("good.md", "inside.md")
+    for name in files.names:
+        assert files.text(name, "pdf-forms") == "x"
 
 
 async def test_a_long_body_is_cut_and_still_names_its_files(tmp_path: Path) -> None:
@@ -113,6 +151,18 @@ async def test_a_long_body_is_cut_and_still_names_its_files(tmp_path: Path) -> N
     assert body.count("\n- ") == MOST_LISTED
     assert body.endswith("(and more that are not listed)")
     assert len(body) <= MAX_BODY
+
+
+async def test_cut_together_with_others_a_skill_still_names_its_files(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        write(
+            tmp_path / name, f"name: {name}\ndescription: d\nrequires: [{'b' if name == 'a' else ''}]", "x" * MAX_BODY
+        )
+        (tmp_path / name / f"file-of-{name}.md").write_text("x")
+    text = await text_of(load_skills(tmp_path), {})
+    assert len(text) <= MAX_BODY + 100
+    assert "- file-of-a.md\n\n# Skill: b" in text
+    assert text.endswith("- file-of-b.md")
 
 
 @pytest.mark.parametrize(
@@ -142,9 +192,13 @@ async def test_a_long_body_is_cut_and_still_names_its_files(tmp_path: Path) -> N
         ("x: !!int ''", "YAML"),
         ("x: !!timestamp 'x'", "YAML"),
         ("x: !!bool 'x'", "YAML"),
-        ("x: 2026-99-99", "YAML"),
         (f"x: {'9' * 10_000}", "YAML"),
-        ("a: &a [x, x]\nb: *a", "alias"),
+        ("a: &a [x, x]\nb: *a", "aliases"),
+        (f"{GOOD}\nname: other", "twice"),
+        ('name: pdf-forms\ndescription: "a\\ud800b"', "description holds"),
+        ('name: pdf-forms\ndescription: "a\\0b"', "description holds"),
+        (f'{GOOD}\nwhen: ["\\e[31m"]', "when holds"),
+        ("x: [" + "a," * 5_000 + "]", "values"),
         ("x: " + "[" * 7_000, "YAML"),
         ("x: " + "[" * 30 + "]" * 30, "nested"),
         ("x: " + "{a: " * 3_000, "YAML"),

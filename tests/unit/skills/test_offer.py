@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping
 from pathlib import Path
@@ -75,6 +76,40 @@ async def test_the_index_tells_of_searching_only_where_that_is_possible() -> Non
 async def test_nonsense_from_the_resolver_is_an_error_of_the_application() -> None:
     with pytest.raises(ConfigurationError, match="list_fn"):
         await SkillOffer.of(SkillResolver(lambda ctx: "tone", lambda name: None))
+
+
+def fails(_: Any) -> Any:
+    raise LookupError("the table is gone")
+
+
+async def hangs(_: Any) -> Any:
+    await asyncio.Event().wait()
+
+
+async def test_a_resolver_that_cannot_list_is_named() -> None:
+    with pytest.raises(SkillError, match=r"list_fn.*LookupError: the table is gone"):
+        await SkillOffer.of(SkillResolver(fails, lambda name: None))
+    with pytest.raises(SkillError, match=r"list_fn.*did not answer within 0\.01 seconds"):
+        await SkillOffer.of(SkillResolver(hangs, lambda name: None), tool_timeout=0.01)
+
+
+@pytest.mark.parametrize("read_fn", [fails, hangs, lambda name: "nonsense", lambda name: None])
+async def test_a_resolver_that_cannot_read_does_not_end_the_conversation(
+    caplog: pytest.LogCaptureFixture, read_fn: Any
+) -> None:
+    offer = await SkillOffer.of(SkillResolver(lambda ctx: [], read_fn), tool_timeout=0.01)
+    with caplog.at_level(logging.WARNING, "recollect.skills"):
+        await offer.reopen(exchange("refunds"))
+    assert "'refunds' are not offered again" in caplog.text
+
+
+async def test_what_is_opened_again_is_not_run_again() -> None:
+    def make() -> str:
+        raise AssertionError
+
+    offer = await offer_of(Skill("refunds", "", body_fn=make, tools=[refund]))
+    await offer.reopen(exchange("refunds"))
+    assert "refund" in offer.tools
 
 
 @pytest.mark.parametrize("call", ["read_skill", "apply_skill"])
@@ -210,20 +245,41 @@ async def test_the_resolver_sees_the_history_that_was_reopened() -> None:
     assert seen == [0, 1]
 
 
-async def test_folders_that_were_loaded_apart_share_one_tool(tmp_path: Path) -> None:
-    skills: list[Skill] = []
-    for name in ("one", "two"):
-        folder = tmp_path / name
-        folder.mkdir()
-        (folder / "SKILL.md").write_text(f"---\nname: {name}\ndescription: d\n---\n")
-        (folder / "notes.md").write_text(f"notes of {name}")
-        skills += load_skills(folder)
-    offer = await offer_of(*skills)
+def folders(root: Path, *names: str) -> list[Skill]:
+    for name in names:
+        (root / name).mkdir()
+        (root / name / "SKILL.md").write_text(f"---\nname: {name}\ndescription: d\n---\n")
+        (root / name / "notes.md").write_text(f"notes of {name}")
+    return load_skills(root)
+
+
+async def test_files_can_be_read_of_skills_that_were_opened_in_this_run(tmp_path: Path) -> None:
+    one, two, _ = folders(tmp_path, "one", "two", "unused")
+    offer = await offer_of(one, two)
+    assert "read_skill_file" not in offer.tools
     await use(offer, "read_skill", name="one")
-    assert "no files" in (await use(offer, "read_skill_file", skill="two", path="notes.md")).content
-    await use(offer, "read_skill", name="two")
+    for name in ("two", "unused"):
+        assert "not read yet" in (await use(offer, "read_skill_file", skill=name, path="notes.md")).content
+    await use(offer, "apply_skill", name="two")
     for name in ("one", "two"):
         assert (await use(offer, "read_skill_file", skill=name, path="notes.md")).content == f"notes of {name}"
+    assert "not read yet" in (await use(offer, "read_skill_file", skill="unused", path="notes.md")).content
+
+
+async def test_files_can_be_read_again_in_another_process(tmp_path: Path) -> None:
+    offer = await offer_of(*folders(tmp_path, "one", "two"))
+    await offer.reopen(exchange("one"))
+    assert (await use(offer, "read_skill_file", skill="one", path="notes.md")).content == "notes of one"
+    assert "not read yet" in (await use(offer, "read_skill_file", skill="two", path="notes.md")).content
+
+
+async def test_the_name_of_the_tool_for_files_is_not_to_be_had(tmp_path: Path) -> None:
+    forged = Skill("forged", "", tools=[tool(name="read_skill_file")(refund)])
+    offer = await offer_of(*folders(tmp_path, "one"), forged, taken=["read_skill_file"])
+    assert "the application has a tool" in (await use(offer, "read_skill", name="one")).content
+    assert offer.tools.keys() == BUILTINS
+    offer = await offer_of(forged)
+    assert "rename it" in (await use(offer, "read_skill", name="forged")).content
 
 
 def test_opening_by_hand_raises() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -40,6 +41,8 @@ def test_a_name_that_could_not_stand_in_a_line_is_refused(name: Any) -> None:
     [
         *(("description", None), ("description", 3), ("body", 3), ("body", refund), ("body_fn", "text"), ("fn", "f")),
         *(("when", "reply"), ("when", [3]), ("when", [" "]), ("when", 3), ("when", {"a": 1})),
+        *(("description", "a\ud800"), ("description", "a\x00"), ("description", "\x1b[2J"), ("when", ["a\x07"])),
+        *(("files", "folder"), ("files", Path("folder"))),
         *(("modalities", "image"), ("requires", "tone"), ("requires", [None])),
         *(("tools", "refund"), ("tools", refund), ("tools", [3]), ("tools", 3), ("tools", [lambda: 1])),
     ],

@@ -15,6 +15,7 @@ from recollect.specs import BoundSpec, bind, load_spec
 from tests.unit.specs.writing import JSON, NAMES, PARAMETER_NAMES, WORDS, specs
 
 TOOL = {"type": "RECALL_BY_TOPIC", "name": "recall", "memorySpaceId": "$space"}
+VALUES = JSON.filter(lambda value: value is not None)
 PLACES: dict[str, tuple[Any, ...]] = {
     "systemPrompt": ("Be brief.", "$other", "$$x", ""),
     "model": ("m-1", "$other"),
@@ -64,12 +65,12 @@ def load_spec_field(key: str) -> str:
     return "".join(f"_{char.lower()}" if char.isupper() else char for char in key)
 
 
-@given(st.dictionaries(st.sampled_from("abc"), JSON | st.sampled_from(["$a", "$b", "$$a"]), min_size=3))
+@given(st.dictionaries(st.sampled_from("abc"), VALUES | st.sampled_from(["$a", "$b", "$$a"]), min_size=3))
 @settings(deadline=None)
 def test_a_value_that_looks_like_a_parameter_is_not_read_again(arguments: dict[str, Any]) -> None:
-    spec = load_spec({"name": "x", "userMessage": "Hi.", "config": {"one": "$a", "two": ["$b", {"three": "$c"}]}})
+    spec = load_spec({"name": "x", "userMessage": "Hi.", "config": {"seed": "$a", "stop": ["$b", {"three": "$c"}]}})
     bound = bind(spec, arguments)
-    expected = {"one": arguments["a"], "two": [arguments["b"], {"three": arguments["c"]}]}
+    expected = {"seed": arguments["a"], "stop": [arguments["b"], {"three": arguments["c"]}]}
     assert json.dumps(bound.config) == json.dumps(expected)
 
 
@@ -78,9 +79,6 @@ def test_a_value_that_looks_like_a_parameter_is_not_read_again(arguments: dict[s
 def test_whatever_an_argument_is_the_tools_stay_the_same(value: Any) -> None:
     spec = load_spec({"name": "x", "userMessage": "Hi.", "tools": [{**TOOL, "description": "$it", "limit": "$it"}]})
     arguments = {"it": value, "space": "ms_1"}
-    if value is None:
-        assert [(tool.type, tool.name) for tool in bind(spec, arguments).tools] == [("RECALL_BY_TOPIC", "recall")]
-        return
     with pytest.raises(AgentSpecError, match=r"at tools\[0\]\.(description|limit)"):
         bind(spec, arguments)
 
@@ -90,14 +88,14 @@ def test_whatever_an_argument_is_the_tools_stay_the_same(value: Any) -> None:
 def test_binding_changes_neither_the_description_nor_the_arguments(
     given: dict[str, Any], arguments: dict[str, Any]
 ) -> None:
-    spec = load_spec({**given, "config": {"all": ["$it", {"again": "$it"}]}})
+    spec = load_spec({**given, "config": {"stop": ["$it", {"again": "$it"}]}})
     arguments = {"userMessage": "Hi.", "it": [1], **arguments}
-    before, kept = load_spec({**given, "config": {"all": ["$it", {"again": "$it"}]}}), copy.deepcopy(arguments)
+    before, kept = load_spec({**given, "config": {"stop": ["$it", {"again": "$it"}]}}), copy.deepcopy(arguments)
     bound = bind(spec, arguments)
-    bound.config["all"].append("changed")
+    bound.config["stop"].append("changed")
     assert spec == before
     assert arguments == kept
-    assert bind(spec, arguments).config["all"] == [arguments["it"], {"again": arguments["it"]}]
+    assert bind(spec, arguments).config["stop"] == [arguments["it"], {"again": arguments["it"]}]
 
 
 @given(NAMES, WORDS.filter(lambda text: bool(text.strip())))
@@ -119,12 +117,26 @@ def test_one_description_serves_every_user(space: str, message: str) -> None:
         ({}, {"space": 5, "userMessage": "Hi."}, "tools[0].memorySpaceId", "a text, not 5"),
         ({}, {"space": "", "userMessage": "Hi."}, "tools[0].memorySpaceId", "at least 1"),
         ({}, {"space": ["ms"], "userMessage": "Hi."}, "tools[0].memorySpaceId", "a text"),
-        ({}, {"space": "ms", "userMessage": None}, "", "userMessage"),
+        ({}, {"space": "ms", "userMessage": None}, "userMessage", "is null"),
+        ({}, {"space": None, "userMessage": "Hi."}, "tools[0].memorySpaceId", "'space' is null"),
+        ({"maxCycles": "$n"}, {"space": "ms", "userMessage": "Hi.", "n": None}, "maxCycles", "default: null"),
+        (
+            {"tools": [{**TOOL, "categoryNames": "$names"}]},
+            {"space": "ms", "userMessage": "Hi.", "names": None},
+            "tools[0].categoryNames",
+            "is null",
+        ),
+        (
+            {"tools": [{**TOOL, "categoryNames": "$names"}]},
+            {"space": "ms", "userMessage": "Hi.", "names": []},
+            "tools[0].categoryNames",
+            "at least 1",
+        ),
         ({}, {"space": "ms", "userMessage": {"text": "Hi."}}, "userMessage", "a text"),
         ({"maxCycles": "$n"}, {"space": "ms", "userMessage": "Hi.", "n": "3"}, "maxCycles", "a whole number"),
         ({"maxCycles": "$n"}, {"space": "ms", "userMessage": "Hi.", "n": 0}, "maxCycles", "greater"),
-        ({"config": {"a": ["$n"]}}, {"space": "ms", "userMessage": "Hi."}, "config.a[0]", "'n' was not given"),
-        ({"config": {"a": "$n"}}, {"space": "ms", "userMessage": "Hi.", "n": object()}, "arguments.n", "not JSON"),
+        ({"config": {"stop": ["$n"]}}, {"space": "ms", "userMessage": "Hi."}, "config.stop[0]", "'n' was not given"),
+        ({"config": {"seed": "$n"}}, {"space": "ms", "userMessage": "Hi.", "n": object()}, "arguments.n", "not JSON"),
         ({}, {"space": "ms", "userMessage": "Hi.", 5: 1}, "arguments", "texts"),
         ({}, ["space"], "arguments", "a mapping"),
     ],
@@ -142,7 +154,7 @@ DECLARED = {
     "name": "support",
     "namespace": "$namespace",
     "maxCycles": "$cycles",
-    "config": {"tags": ["a", "$tag"]},
+    "config": {"stop": ["a", "$tag"]},
     "tools": [TOOL],
     "arguments": {
         "space": {"type": "string", "description": "The space to look into."},
@@ -155,10 +167,10 @@ DECLARED = {
 
 def test_declared_arguments_have_defaults_and_may_be_optional() -> None:
     bound = bind(load_spec(DECLARED), {"space": "ms", "userMessage": "Hi."})
-    assert (bound.max_cycles, bound.namespace, bound.config) == (4, None, {"tags": ["a"]})
+    assert (bound.max_cycles, bound.namespace, bound.config) == (4, None, {"stop": ["a"]})
     given = {"space": "ms", "userMessage": "Hi.", "cycles": 2, "namespace": "n", "tag": "b"}
     bound = bind(load_spec(DECLARED), given)
-    assert (bound.max_cycles, bound.namespace, bound.config) == (2, "n", {"tags": ["a", "b"]})
+    assert (bound.max_cycles, bound.namespace, bound.config) == (2, "n", {"stop": ["a", "b"]})
 
 
 @pytest.mark.parametrize(
@@ -175,6 +187,25 @@ def test_declared_arguments_are_checked(arguments: dict[str, Any], path: str, sa
     error = fails(DECLARED, arguments)
     assert error.path == path
     assert says in error.problem
+
+
+def test_null_stands_for_nothing_only_where_that_is_declared() -> None:
+    names = {"type": "array", "required": False}
+    spec = {"name": "x", "tools": [{**TOOL, "categoryNames": "$names"}], "arguments": {"space": {}, "names": names}}
+    given = {"space": "ms", "userMessage": "Hi."}
+    assert "type array" in fails(spec, {**given, "names": None}).problem
+    names["default"] = None
+    for arguments in (given, {**given, "names": None}):
+        first: Any = bind(load_spec(spec), arguments).tools[0]
+        assert first.category_names is None
+    first = bind(load_spec(spec), {**given, "names": ["diet"]}).tools[0]
+    assert first.category_names == ("diet",)
+
+
+def test_a_list_whose_arguments_were_left_out_is_not_everything() -> None:
+    tool = {**TOOL, "memorySpaceId": "ms", "categoryNames": ["$name"]}
+    spec = {"name": "x", "tools": [tool], "arguments": {"name": {"required": False}}}
+    assert fails(spec, {"userMessage": "Hi."}).path == "tools[0].categoryNames"
 
 
 def test_a_message_that_may_be_missing_is_still_needed() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from datetime import date
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from recollect.app import User
 from recollect.errors import AgentSpecError
 from recollect.memory.tools import RecallByTopic
 from recollect.specs import Agents, SpecRegistry
+from recollect.specs.resuming import invocation
 from recollect.testing import ScriptedModel, calls, says
 
 SUPPORT: dict[str, Any] = {
@@ -144,6 +146,65 @@ async def test_a_turn_that_waits_for_approval_goes_on(agents: Agents, maya: User
     assert await maya.memory.list_atoms(arguments["space"]) == []
 
 
+async def test_replies_say_which_agent_gave_them(agents: Agents, maya: User, arguments: dict[str, Any]) -> None:
+    outcome = await agents.invoke("support", arguments, model=ScriptedModel(["A kettle."]))
+    said, reply = await maya.conversations.messages(outcome.conversation_id)
+    assert said.metadata is None
+    assert reply.metadata is not None
+    assert reply.metadata["agent"] == "support"
+    assert "s3cret" not in repr(reply)
+
+
+async def asked_to_note(maya: User) -> tuple[Agents, dict[str, Any], dict[str, Any]]:
+    """Agents that note things, the arguments of one that asked whether it may, and what goes on with it."""
+    registry = SpecRegistry()
+    note = {"type": "REMEMBER", "name": "note", "memorySpaceId": "$space", "requiresApproval": True}
+    for name in ("noter", "scribe"):
+        registry.register({"name": name, "tools": [note], "config": {"temperature": 0}})
+    agents = Agents(registry, maya)
+    space = await maya.memory.create_space("asked")
+    given = {"space": space.id, "userMessage": "I have two cats."}
+    model = ScriptedModel([calls("note", text="Maya has two cats.")])
+    stopped = await agents.invoke("noter", given, model=model)
+    resumed = {"conversation_id": stopped.conversation_id, "approvals": {stopped.pending[0].id: True}}
+    return agents, {"space": space.id}, resumed
+
+
+async def test_a_decision_holds_for_the_arguments_it_was_asked_with(maya: User) -> None:
+    agents, given, resumed = await asked_to_note(maya)
+    other = await maya.memory.create_space("other")
+    before = await maya.conversations.raw_turns(resumed["conversation_id"], include_hidden=True)
+    with pytest.raises(InvalidArgumentError, match="other arguments"):
+        await agents.invoke("noter", {"space": other.id}, model=ScriptedModel([]), **resumed)
+    assert await maya.memory.list_atoms(other.id) == []
+    assert await maya.conversations.raw_turns(resumed["conversation_id"], include_hidden=True) == before
+    outcome = await agents.invoke("noter", {**given, "more": 1}, model=ScriptedModel(["Noted."]), **resumed)
+    assert outcome.text == "Noted."
+    assert len(await maya.memory.list_atoms(given["space"])) == 1
+
+
+async def test_a_decision_holds_for_the_agent_that_asked(maya: User) -> None:
+    agents, given, resumed = await asked_to_note(maya)
+    with pytest.raises(InvalidArgumentError, match="agent 'noter' asked"):
+        await agents.invoke("scribe", given, model=ScriptedModel([]), **resumed)
+    assert await maya.memory.list_atoms(given["space"]) == []
+    talk = await maya.conversations.create("chat")
+    model = ScriptedModel([calls("refund", order="A-7")])
+    stopped = await maya.conversations.run_turn(talk.id, model, "Refund A-7.", tools=[refund])
+    with pytest.raises(InvalidArgumentError, match="a turn without an agent"):
+        await agents.invoke(
+            "noter", given, model=ScriptedModel([]), conversation_id=talk.id, approvals={stopped.pending[0].id: True}
+        )
+
+
+@pytest.mark.parametrize("arguments", [{"n": 1.0}, {"n": "\ud800"}, {"n": [1, {"b": 1, "a": "é"}]}, {}])
+def test_a_digest_is_of_the_values_alone(arguments: dict[str, Any]) -> None:
+    made = invocation("x", arguments)
+    assert made == invocation("x", json.loads(json.dumps(arguments)))
+    assert made != invocation("x", {**arguments, "n": 2})
+    assert len(made["arguments_digest"]) == 64
+
+
 # Isolation
 
 
@@ -231,6 +292,31 @@ async def test_what_does_not_bind_stores_nothing(agents: Agents, maya: User, arg
     assert await maya.conversations.list() == []
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *({"model": None}, {"model": "no-such-model"}, {"model": 5}, {"provider": "nobody"}, {"max_cycles": 0}),
+        *({"max_cycles": "3"}, {"tail_limit": 0}, {"idempotency_key": 5}, {"wait": -1}, {"trace_id": 5}),
+        *({"extras": {1: 2}}, {"metadata": {"a": object()}}, {"session": "s"}, {"sender": "maya"}),
+        *({"recall": {"nothing": 1}}, {"recall": {"recent_turns": -1}}, {"recall": {"memory_space_id": "ms"}}),
+        *({"approvals": {"c1": True}}, {"approvals": 5}),
+    ],
+)
+async def test_a_mistake_opens_no_conversation(
+    agents: Agents, maya: User, arguments: dict[str, Any], wrong: dict[str, Any]
+) -> None:
+    with pytest.raises((InvalidArgumentError, ConfigurationError)):
+        await agents.invoke("support", arguments, **{"model": ScriptedModel([]), **wrong})
+    with pytest.raises((InvalidArgumentError, ConfigurationError)):
+        await anext(agents.invoke_stream("support", arguments, **{"model": ScriptedModel([]), **wrong}))
+    assert await maya.conversations.list() == []
+
+
+async def test_an_agent_without_a_model_is_named(agents: Agents, arguments: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match="'support'"):
+        await agents.invoke("support", arguments)
+
+
 @pytest.mark.parametrize("more", [{"tools": []}, {"options": {}}, {"content": "Hi."}, {"user_text": "Hi."}])
 async def test_an_invocation_cannot_change_what_is_described(
     agents: Agents, maya: User, arguments: dict[str, Any], more: dict[str, Any]
@@ -293,6 +379,37 @@ async def test_a_description_can_ask_for_approval_but_not_waive_it(maya: User) -
     assert [each.requires_approval for each in model.requests[0].tools] == [True, True]
 
 
+async def test_a_description_can_shorten_the_time_of_a_function_but_not_lengthen_it(maya: User) -> None:
+    registry = SpecRegistry()
+    quick = tool(name="weather", timeout=2)(weather)
+    for name, function, seconds in (("a", quick, 60), ("b", quick, 1), ("c", weather, 60), ("d", weather, None)):
+        one = {"type": "FUNCTION", "name": "weather", **({} if seconds is None else {"timeout": seconds})}
+        registry.register({"name": name, "userMessage": "Hi.", "tools": [one]}, tools=[function])
+    found = []
+    for name in registry.names:
+        model = ScriptedModel(["Hello."])
+        await Agents(registry, maya).invoke(name, model=model)
+        found.append(model.requests[0].tools[0].timeout)
+    assert found == [2, 1, 60, None]
+
+
+async def test_a_function_gets_its_arguments_as_it_wants_them(maya: User) -> None:
+    seen: list[Any] = []
+
+    async def travel(day: date, /, people: int = 1) -> str:
+        """Go somewhere."""
+        seen.append((day, people))
+        return "gone"
+
+    registry = SpecRegistry()
+    registry.register(
+        {"name": "x", "userMessage": "Hi.", "tools": [{"type": "FUNCTION", "name": "travel"}]}, tools=[travel]
+    )
+    model = ScriptedModel([calls("travel", day="2026-03-01", people="2"), says("Bye.")])
+    await Agents(registry, maya).invoke("x", model=model)
+    assert seen == [(date(2026, 3, 1), 2)]
+
+
 async def test_a_tool_object_can_be_registered_as_a_function(maya: User) -> None:
     space = await maya.memory.create_space("shared")
     await maya.memory.add_atom(space.id, "The office opens at nine.")
@@ -315,6 +432,20 @@ def test_a_function_that_was_not_given_is_refused() -> None:
         SpecRegistry().register(functions(), tools=[weather, tool(name="weather")(unlisted)])
     with pytest.raises(AgentSpecError, match="not a tool"):
         SpecRegistry().register(functions(), tools=["weather"])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("tools", [None, 5, weather, "weather", {"weather": weather}, [lambda: 1], [object]])
+def test_what_is_no_list_of_functions_is_refused(tools: Any) -> None:
+    with pytest.raises(AgentSpecError) as raised:
+        SpecRegistry().register({"name": "x"}, tools=tools)
+    assert raised.value.path == "tools"
+
+
+@pytest.mark.parametrize("name", [[], {}, None, 5])
+async def test_what_is_no_name_is_no_agent(agents: Agents, name: Any) -> None:
+    assert agents.get(name) is None
+    with pytest.raises(NotFoundError, match="Registered are"):
+        await agents.invoke(name, {})
 
 
 def test_a_name_is_taken_once_unless_replaced(registry: SpecRegistry) -> None:

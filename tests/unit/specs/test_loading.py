@@ -16,7 +16,7 @@ from recollect.errors import AgentSpecError
 from recollect.specs import AgentSpec, Parameter, load_spec
 from recollect.specs.parameters import read_text
 from recollect.specs.trees import LENGTH
-from tests.unit.specs.writing import PARAMETER_NAMES, WORDS, specs
+from tests.unit.specs.writing import PARAMETER_NAMES, PARAMETERS, WORDS, specs
 
 TOPIC = {"type": "RECALL_BY_TOPIC", "name": "recallMemory", "memorySpaceId": "$userMemorySpaceId"}
 SUPPORT: dict[str, Any] = {
@@ -96,11 +96,47 @@ def test_a_file_is_read_by_its_ending(tmp_path: Path, ending: str) -> None:
     path = tmp_path / f"support.{ending}"
     text = json.dumps(SUPPORT) if ending == "json" else yaml.safe_dump(SUPPORT)
     path.write_text(text, encoding="utf-8-sig")
-    assert load_spec(path) == load_spec(str(path)) == load_spec(SUPPORT)
+    assert load_spec(path) == load_spec(SUPPORT)
 
 
-def test_dates_stay_texts_as_in_json() -> None:
-    assert load_spec("name: x\nconfig: {since: 2026-01-01}").config == {"since": "2026-01-01"}
+@pytest.mark.parametrize("ending", ["json", "yaml", "yml"])
+def test_a_text_never_names_a_file(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"support.{ending}"
+    path.write_text("name: secret")
+    assert "pathlib.Path" in refused(str(path)).problem
+
+
+def test_dates_and_times_stay_texts_as_in_json() -> None:
+    read = load_spec("name: x\nconfig: {stop: [2026-01-01, 12:30:45, 1:30.5]}").config
+    assert read == {"stop": ["2026-01-01", "12:30:45", "1:30.5"]}
+
+
+def test_a_long_number_to_the_base_of_60_is_a_text() -> None:
+    long = "1" + ":59" * 80_000
+    assert load_spec(f"name: x\nconfig: {{stop: {long}}}").config == {"stop": long}
+
+
+MARKED = WORDS.map(lambda text: f"$${text}") | st.sampled_from(["$5", "$", "$ 5"])
+
+
+@given(specs(PARAMETERS, MARKED))
+@settings(deadline=None)
+def test_what_is_written_out_is_read_back(given: dict[str, Any]) -> None:
+    spec = load_spec(given)
+    for alias in (True, False):
+        assert load_spec(spec.model_dump(by_alias=alias)) == spec
+        assert load_spec(spec.model_dump(by_alias=alias, exclude_unset=True)) == spec
+        assert load_spec(spec.model_dump_json(by_alias=alias)) == spec
+
+
+def test_declared_arguments_are_written_out_as_they_were() -> None:
+    declared = {"a": {"default": "$x"}, "b": {"required": False}, "c": {"required": False, "default": None}}
+    spec = load_spec({"name": "x", "arguments": declared})
+    again = load_spec(spec.model_dump(by_alias=True))
+    assert again == spec
+    assert [each.has_default for each in (again.arguments or {}).values()] == [True, False, True]
+    assert spec.model_dump(exclude_unset=True)["arguments"] == declared
+    assert spec.model_dump(by_alias=True)["userMessage"] == "$userMessage"
 
 
 # `$`
@@ -114,11 +150,19 @@ def test_any_text_can_be_written_literally(text: str) -> None:
     assert read_text("$" + text if text.startswith("$") else text) == text
 
 
-@given(PARAMETER_NAMES, WORDS.filter(lambda text: bool(text) and not text[0].isalnum() and text[0] != "_"))
+@given(PARAMETER_NAMES, WORDS)
 def test_only_a_whole_text_names_an_argument(name: str, rest: str) -> None:
     assert read_text(f"${name}") == Parameter(name)
-    assert read_text(f"${name}{rest}") == f"${name}{rest}"
+    assert read_text(f"${name} {rest}") == f"${name} {rest}"
     assert read_text(f" ${name}") == f" ${name}"
+
+
+@pytest.mark.parametrize("text", ["${x}", "${x }", "$tone-of-voice", "$user.name", "$café", "$x!"])
+def test_what_nearly_names_an_argument_is_refused(text: str) -> None:
+    error = refused({"name": "support", "config": {"stop": ["a", text]}})
+    assert (error.path, error.agent) == ("config.stop[1]", "support")
+    assert f"'${text}' for that very text" in error.problem
+    assert load_spec({"name": "x", "systemPrompt": f"${text}"}).system == text
 
 
 def test_a_name_inside_a_longer_text_is_not_replaced() -> None:
@@ -149,17 +193,23 @@ def test_a_name_inside_a_longer_text_is_not_replaced() -> None:
         ({"name": "x", "maxCycles": "3"}, "maxCycles", "a whole number"),
         ({"name": "x", "maxCycles": True}, "maxCycles", "a whole number"),
         ({"name": "x", "userMessage": " "}, "userMessage", "not empty"),
-        ({"name": "x", "config": {"a": [1, float("inf")]}}, "config.a[1]", "inf"),
+        ({"name": "x", "config": {"stop": [1, float("inf")]}}, "config.stop[1]", "inf"),
         ({"name": "x", "config": {"a": {1, 2}}}, "config.a", "not JSON"),
         ({"name": "x", "config": {"a": 2**70}}, "config.a", "too large"),
         ({"name": "x", "config": {"a": "\x00"}}, "config.a", "cannot be stored"),
         ({"name": "x", "config": {"a": "\ud800"}}, "config.a", "cannot be stored"),
+        ({"name": "x", "config": {"http_options": {"base_url": "http://evil"}}}, "config.http_options", "in code"),
+        ({"name": "x", "config": {"extra_headers": {}}}, "config.extra_headers", "in code"),
+        ({"name": "x", "config": {"extra_body": {"tools": []}}}, "config.extra_body", "in code"),
+        ({"name": "x", "config": {"tools": [{"type": "web_search"}]}}, "config.tools", "in code"),
+        ({"name": "x", "config": {"temperature": 0, "topP": 1}}, "config.topP", "did you mean 'top_p'"),
         ({"name": "x", 5: 1}, "", "keys are texts"),
         ({"name": "x", "config": {True: 1}}, "config", "keys are texts"),
         ({"name": "x", "arguments": {"a b": {}}}, "arguments.a b", "letters"),
         ({"name": "x", "arguments": {"a": {"type": "text"}}}, "arguments.a.type", "'string'"),
         ({"name": "x", "arguments": {"a": {"typ": "string"}}}, "arguments.a.typ", "did you mean 'type'"),
         ({"name": "x", "arguments": {"a": {"type": "integer", "default": "5"}}}, "arguments.a.default", "integer"),
+        ({"name": "x", "arguments": {"a": {"default": None}}}, "arguments.a.default", "required: false"),
         ({"name": "x", "arguments": {"space": {}}, "model": "$spaec"}, "model", "did you mean 'space'"),
         (with_tool(memorySpaceID="ms"), "tools[1].memorySpaceID", "did you mean 'memorySpaceId'"),
         (with_tool(memorySpaceId=""), "tools[1].memorySpaceId", "at least 1"),
@@ -174,6 +224,7 @@ def test_a_name_inside_a_longer_text_is_not_replaced() -> None:
         (with_tool(name="$name"), "tools[1].name", "cannot be read from the arguments"),
         (with_tool(limit=51), "tools[1].limit", "less than or equal to 50"),
         (with_tool(minScore=float("nan")), "tools[1].minScore", "nan"),
+        (with_tool(categoryNames=[]), "tools[1].categoryNames", "at least 1"),
         (with_tool(categoryNames="orders"), "tools[1].categoryNames", "a list"),
         (with_tool(categoryNames=["orders", 5]), "tools[1].categoryNames[1]", "a text"),
         (with_tool(type="FORGET", limit=3), "tools[1].limit", "no such key"),
@@ -218,7 +269,8 @@ def test_what_is_wrong_is_said_with_its_place(source: Any, path: str, says: str)
         ("name: x\nconfig: {a: .nan}", "nan"),
         ("name: " + "x" * LENGTH, "longer than 256 kB"),
         ("[" + "a," * 25_000 + "]", "values"),
-        ("agents/nothing.yaml", "no file"),
+        ("agents/nothing.yaml", "pathlib.Path"),
+        (Path("agents/nothing.yaml"), "no file"),
         (Path("agents/support.toml"), ".yml"),
         (Path("/"), ".yml"),
     ],

@@ -22,17 +22,25 @@ JSON = st.recursive(
 )
 
 
-def tools(space_ids: st.SearchStrategy[str] = NAMES) -> st.SearchStrategy[dict[str, Any]]:
-    """One tool of any type."""
+PARAMETERS = PARAMETER_NAMES.map(lambda name: f"${name}")
+NONE: st.SearchStrategy[str] = st.nothing()
+CONFIGS = st.sampled_from(["temperature", "stop", "reasoning", "thinking_config"])
+
+
+def tools(also: st.SearchStrategy[str] = NONE) -> st.SearchStrategy[dict[str, Any]]:
+    """One tool of any type; what can be read from the arguments may also be one of those texts."""
     common = {"name": TOOL_NAMES}
-    may = {"description": LITERALS, "timeout": st.integers(1, 600) | st.floats(0.5, 600)}
-    in_memory = {**common, "memorySpaceId": space_ids}
-    recalls = {"limit": st.integers(1, 50), "categoryNames": st.lists(NAMES, max_size=3)}
+    may = {"description": LITERALS | also, "timeout": st.integers(1, 600) | st.floats(0.5, 600) | also}
+    in_memory = {**common, "memorySpaceId": NAMES | also}
+    recalls = {
+        "limit": st.integers(1, 50) | also,
+        "categoryNames": st.lists(NAMES | also, min_size=1, max_size=3) | also,
+    }
     approved = {"requiresApproval": st.booleans()}
     return st.one_of(
         st.fixed_dictionaries(
             {**in_memory, "type": st.just("RECALL_BY_TOPIC")},
-            optional={**may, **recalls, "minScore": st.floats(0, 1)},
+            optional={**may, **recalls, "minScore": st.floats(0, 1) | also},
         ),
         st.fixed_dictionaries(
             {**in_memory, "type": st.sampled_from(["RECALL_BY_ENTITY", "RECALL_TIMELINE"])},
@@ -45,19 +53,21 @@ def tools(space_ids: st.SearchStrategy[str] = NAMES) -> st.SearchStrategy[dict[s
     )
 
 
-def specs() -> st.SearchStrategy[dict[str, Any]]:
-    """A whole description, without parameters but for the message."""
+def specs(
+    also: st.SearchStrategy[str] = NONE, marked: st.SearchStrategy[str] = NONE
+) -> st.SearchStrategy[dict[str, Any]]:
+    """A whole description; what can be read from the arguments may be one of `also`, what is a text one of `marked`."""
     return st.fixed_dictionaries(
-        {"name": NAMES},
+        {"name": NAMES | marked},
         optional={
-            "description": LITERALS,
-            "model": NAMES,
-            "systemPrompt": LITERALS,
-            "tools": st.lists(tools(), max_size=3, unique_by=lambda tool: str(tool["name"])),
-            "maxCycles": st.integers(1, 1_000),
-            "maxOutputTokens": st.integers(1, 100_000),
-            "namespace": NAMES,
-            "config": st.dictionaries(WORDS, JSON, max_size=3),
-            "userMessage": NAMES,
+            "description": LITERALS | also | marked,
+            "model": NAMES | also | marked,
+            "systemPrompt": LITERALS | also | marked,
+            "tools": st.lists(tools(also), max_size=3, unique_by=lambda tool: str(tool["name"])),
+            "maxCycles": st.integers(1, 1_000) | also,
+            "maxOutputTokens": st.integers(1, 100_000) | also,
+            "namespace": NAMES | also | marked,
+            "config": st.dictionaries(CONFIGS, JSON | also | marked | st.lists(also | marked), max_size=3),
+            "userMessage": NAMES | also | marked,
         },
     )

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from recollect.conversations import checks as common
+from recollect.errors import InvalidArgumentError
 from recollect.memory import checks
+from recollect.memory.tools.base import SECONDS, MemoryTool
 from recollect.memory.tools.inputs import FORMAT, MOST_HITS, bounded, moment, told_to_the_model
 from recollect.memory.tools.places import MemoryLike, Place, place_of
 from recollect.memory.tools.results import counted, recalled, standing
-from recollect.tools import Tool
 
 HITS = 5
 TIMELINE_HITS = 10
-SECONDS = 30.0
 
 _EACH = "Each memory has an id, the date since which it holds, and its source."
 TOPIC = f"Look up what is remembered about a topic, the best match first. {_EACH}"
@@ -35,17 +35,15 @@ def _limit(usual: int) -> dict[str, Any]:
     return {"type": "integer", "description": f"How many memories to give: {usual} if left out, {most} at most."}
 
 
-def parameters(properties: Mapping[str, Any], *required: str) -> dict[str, Any]:
-    """A tool's input schema: nothing but these properties."""
-    return {
-        "type": "object",
-        "properties": dict(properties),
-        "required": list(required),
-        "additionalProperties": False,
-    }
+def _categories(given: Iterable[str] | None) -> tuple[str, ...] | None:
+    """Names of categories; a list without any is refused, since to recall it would mean all."""
+    names = checks.names("category_names", given)
+    if names == ():
+        raise InvalidArgumentError("category_names is empty: name a category, or leave it out for all of them.")
+    return names
 
 
-class RecallByTopic(Tool):
+class RecallByTopic(MemoryTool):
     """Lets a model look up what a user's space holds about a topic.
 
     `memory` is `user.memory` or the user's handle. `limit` is how many memories are given if the model does not say
@@ -73,24 +71,26 @@ class RecallByTopic(Tool):
         asking = _Asking(
             place_of(memory, space_id),
             common.count("limit", limit, 1),
-            checks.names("category_names", category_names),
+            _categories(category_names),
             checks.share("min_score", min_score),
         )
         asked = {
             "query": _text("What you want to know, as a question or in a few words."),
-            "valid_at": _text(f"To know what was true at some time: {FORMAT}. Now, if left out."),
+            "valid_at": _text(f"To know what held at some time: {FORMAT}. If left out, all that is not over yet."),
             "limit": _limit(limit),
         }
         super().__init__(
+            asking.by_topic,
+            asked,
+            "query",
             name=name,
-            description=TOPIC if description is None else description,
-            parameters=parameters(asked, "query"),
-            fn=asking.by_topic,
+            description=description,
+            usual=TOPIC,
             timeout=timeout,
         )
 
 
-class RecallByEntity(Tool):
+class RecallByEntity(MemoryTool):
     """Lets a model look up all that a user's space holds about a person, a place or another thing.
 
     >>> from recollect import Recollect
@@ -114,19 +114,21 @@ class RecallByEntity(Tool):
         asking = _Asking(
             place_of(memory, space_id),
             common.count("limit", limit, 1),
-            checks.names("category_names", category_names),
+            _categories(category_names),
         )
         asked = {"entity": _text("Its name, or an id that starts with ent_."), "limit": _limit(limit)}
         super().__init__(
+            asking.by_entity,
+            asked,
+            "entity",
             name=name,
-            description=ENTITY if description is None else description,
-            parameters=parameters(asked, "entity"),
-            fn=asking.by_entity,
+            description=description,
+            usual=ENTITY,
             timeout=timeout,
         )
 
 
-class RecallTimeline(Tool):
+class RecallTimeline(MemoryTool):
     """Lets a model see how what a user's space holds has changed, with what is over by now.
 
     >>> from recollect import Recollect
@@ -150,7 +152,7 @@ class RecallTimeline(Tool):
         asking = _Asking(
             place_of(memory, space_id),
             common.count("limit", limit, 1),
-            checks.names("category_names", category_names),
+            _categories(category_names),
         )
         asked = {
             "query": _text("The topic, if there is one."),
@@ -160,10 +162,11 @@ class RecallTimeline(Tool):
             "limit": _limit(limit),
         }
         super().__init__(
+            asking.timeline,
+            asked,
             name=name,
-            description=TIMELINE if description is None else description,
-            parameters=parameters(asked),
-            fn=asking.timeline,
+            description=description,
+            usual=TIMELINE,
             timeout=timeout,
         )
 

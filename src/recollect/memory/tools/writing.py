@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from weakref import WeakValueDictionary
 
 from recollect.errors import AtomSupersededError, NotFoundError
-from recollect.memory.extraction.likeness import same_words
-from recollect.memory.tools.inputs import FORMAT, MOST_HITS, moment, told_to_the_model
+from recollect.memory import checks
+from recollect.memory.extraction.likeness import key, same_words
+from recollect.memory.tools.base import SECONDS, MemoryTool
+from recollect.memory.tools.inputs import FORMAT, moment, told_to_the_model
 from recollect.memory.tools.places import MemoryLike, Place, place_of
-from recollect.memory.tools.recalling import SECONDS, parameters
 from recollect.memory.tools.results import described
-from recollect.tools import Tool
 from recollect.tools.schema import InvalidInput
+from recollect.tools.threads import run_in_thread
 from recollect.types.memory import Atom, Category, CategoryKind
 
 MOST_FORGOTTEN = 50
+MOST_COMPARED = 1_000
+MOST_LIKE = 200
+"""A new memory is compared with the newest ones and, in a larger space, with those that are most like it."""
 KINDS = [kind.value for kind in CategoryKind if kind is not CategoryKind.PATTERN]
 NO_SUCH = "no such memory"
 
@@ -50,10 +55,11 @@ _FORGOTTEN = {
 }
 
 
-class Remember(Tool):
+class Remember(MemoryTool):
     """Lets a model keep something in a user's space, citing the user's message of the turn that runs.
 
-    What is known already, word for word, is not kept twice.
+    What is known already, word for word, is not kept twice. In a space of more than `MOST_COMPARED` memories, only
+    the newest of them and those that are most like it are looked at.
 
     >>> from recollect import Recollect
     >>> Remember(Recollect(":memory:").user("maya"), "ms_1").parameters["properties"]["category"]["enum"]
@@ -73,16 +79,18 @@ class Remember(Tool):
         requires_approval: bool = False,
     ) -> None:
         super().__init__(
+            _Writing(place_of(memory, space_id)).remember,
+            _REMEMBERED,
+            "text",
             name=name,
-            description=REMEMBER if description is None else description,
-            parameters=parameters(_REMEMBERED, "text"),
-            fn=_Writing(place_of(memory, space_id)).remember,
+            description=description,
+            usual=REMEMBER,
             timeout=timeout,
             requires_approval=requires_approval,
         )
 
 
-class Forget(Tool):
+class Forget(MemoryTool):
     """Lets a model put memories of a user's space aside, so that no recall gives them (`restore_atom` does undo it).
 
     >>> from recollect import Recollect
@@ -103,10 +111,12 @@ class Forget(Tool):
         requires_approval: bool = False,
     ) -> None:
         super().__init__(
+            _Writing(place_of(memory, space_id)).forget,
+            _FORGOTTEN,
+            "ids",
             name=name,
-            description=FORGET if description is None else description,
-            parameters=parameters(_FORGOTTEN, "ids"),
-            fn=_Writing(place_of(memory, space_id)).forget,
+            description=description,
+            usual=FORGET,
             timeout=timeout,
             requires_approval=requires_approval,
         )
@@ -126,6 +136,7 @@ class _Writing:
         # The calls of one reply run at the same time: the second of two equal ones must see the first one's memory.
         async with _lock(self.place.space_id):
             with told_to_the_model():
+                checks.text(text)
                 if replaces is not None:
                     return await self._replaced(text, kind, since, replaces)
                 known = await self._known(text, kind, since or self.place.now())
@@ -167,12 +178,12 @@ class _Writing:
 
     async def _known(self, text: str, kind: CategoryKind | None, since: datetime) -> Atom | None:
         """What says the same word for word; what happened on another day is something else."""
-        found = await self.place.memory.recall_by_topic(self.place.space_id, text, MOST_HITS)
-        for atom in found.atoms:
-            is_episode = CategoryKind.EPISODE in (kind, atom.category.kind)
-            if same_words(atom.text, text) and (not is_episode or atom.valid_from.date() == since.date()):
-                return atom
-        return None
+        memory, space_id = self.place.memory, self.place.space_id
+        newest = await memory.list_atoms(space_id, limit=MOST_COMPARED)
+        found = await run_in_thread(_same, newest, text, kind, since)  # a second, where all of them are long
+        if found is not None or len(newest) < MOST_COMPARED:
+            return found
+        return _same((await memory.recall_by_topic(space_id, text, MOST_LIKE)).atoms, text, kind, since)
 
     async def _forgotten(self, id: str) -> str:
         if await self.place.atom(id) is None:
@@ -182,6 +193,17 @@ class _Writing:
         except NotFoundError:  # it was deleted meanwhile
             return NO_SUCH
         return "forgotten"
+
+
+def _same(atoms: Sequence[Atom], text: str, kind: CategoryKind | None, since: datetime) -> Atom | None:
+    wanted, length = key(text), len(text)
+    for atom in atoms:
+        if not length <= 2 * len(atom.text) + 50 <= 4 * length + 150:  # too short or too long to be the same
+            continue
+        is_episode = CategoryKind.EPISODE in (kind, atom.category.kind)
+        if key(atom.text) == wanted and (not is_episode or atom.valid_from.date() == since.date()):
+            return atom
+    return None
 
 
 def _category(kind: CategoryKind | None) -> Category:

@@ -5,70 +5,32 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
-from collections.abc import Callable, Coroutine, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import Coroutine
 from importlib import metadata
 from typing import Any, TypeVar
 
-import anyio
-import anyio.abc
 import mcp_types as types
-from mcp.client.session import ClientSession, IncomingMessage
-from mcp.shared.dispatcher import CallOptions, OnNotify, OnNotifyIntercept, OnRequest
+from mcp.client.session import ClientSession
 from mcp.shared.exceptions import MCPError
-from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
-from mcp.shared.transport_context import TransportContext
 from pydantic import TypeAdapter, ValidationError
 
 from recollect.errors import McpError
-from recollect.tools.mcp.listing import Listing, McpToolInfo, Refused, clean_page
+from recollect.tools.mcp.http import HttpWire
+from recollect.tools.mcp.listing import Listing, McpToolInfo, Pages, Refused, TooMuch
 from recollect.tools.mcp.options import Options, Program, SessionGone, Target
-from recollect.tools.mcp.transports import Evidence, open_transport
+from recollect.tools.mcp.program import ProgramWire
+from recollect.tools.mcp.results import fewer_blocks
 from recollect.tools.mcp.waiting import finish
+from recollect.tools.mcp.wire import Broken, Clean, Wire
 
 MAX_PAGES = 100
-MAX_TOOLS = 2_000
-CLOSE_PROGRAM = 10.0  # the SDK needs up to 7 to end a process that does not want to
+CLOSE_PROGRAM = 10.0  # it may take 7 to end a process that does not want to
 CLOSE_HTTP = 3.0
-_BROKEN_OFF = ("Connection closed", "SSE stream")
 
 log = logging.getLogger("recollect.tools.mcp")
 
 T = TypeVar("T")
-_ANSWER: TypeAdapter[types.Result] = TypeAdapter(types.CallToolResult | types.InputRequiredResult)
-
-
-class _Dispatcher(JSONRPCDispatcher[TransportContext]):
-    """Cleans lists of tools before the SDK reads them, since it throws a whole page away for one wrong entry."""
-
-    def __init__(self, read: Any, write: Any, on_end: Callable[[], None]) -> None:
-        super().__init__(read, write)
-        self._on_end = on_end
-        self.refused: list[Refused] = []
-        self.kept: list[str] = []
-
-    async def run(
-        self,
-        on_request: OnRequest,
-        on_notify: OnNotify,
-        on_notify_intercept: OnNotifyIntercept | None = None,
-        *,
-        task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
-    ) -> None:
-        try:
-            await super().run(on_request, on_notify, on_notify_intercept, task_status=task_status)
-        finally:
-            self._on_end()
-
-    async def send_raw_request(
-        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None, **more: Any
-    ) -> dict[str, Any]:
-        answer = await super().send_raw_request(method, params, opts, **more)
-        if method == "tools/list" and isinstance(answer.get("tools"), list):
-            answer, refused = clean_page(answer)
-            self.refused.extend(refused)
-            self.kept = [tool["name"] for tool in answer["tools"]]
-        return answer
+_ANSWER: TypeAdapter[Any] = TypeAdapter(dict[str, Any])  # the session has checked it before; this keeps it as it came
 
 
 class Connection:
@@ -78,22 +40,21 @@ class Connection:
         self._server = server
         self._target = target
         self._options = options
-        self._evidence = Evidence()
+        self._wire = _wire_to(server, target, self._clean)
         self._opened = asyncio.Event()
-        self._over = asyncio.Event()
         self._session: ClientSession | None = None
-        self._dispatcher: _Dispatcher | None = None
         self._failure: BaseException | None = None
         self._requests: set[asyncio.Task[Any]] = set()
+        self._pages = Pages()
         self._listing: Listing | None = None
-        self._listing_lock = asyncio.Lock()
-        self._changed = False
+        self._listed_at = 0
+        self._relisting: asyncio.Task[Listing] | None = None
         # In a context of its own: nothing of whoever connects first, such as a user or a trace, reaches the server.
         self._living = asyncio.create_task(self._live(), context=contextvars.Context())
 
     @property
     def alive(self) -> bool:
-        return self._session is not None and not self._over.is_set() and not self._evidence.session_gone
+        return self._session is not None and not self._wire.ended.is_set()
 
     async def opened(self) -> None:
         """Wait until it can be used; raises `McpError` when it cannot, or not in time."""
@@ -102,28 +63,29 @@ class Connection:
                 await self._opened.wait()
         except TimeoutError:
             raise self._error(
-                f"it did not connect within {self._options.connect_timeout:g} seconds.{self._evidence.explain()}"
+                f"it did not connect within {self._options.connect_timeout:g} seconds.{self._wire.last_words()}"
             ) from None
         if self._session is None:
-            raise self._error(f"it cannot be connected: {_reason(self._failure)}.{self._evidence.explain()}")
+            raise self._error(f"it cannot be connected: {_reason(self._failure)}.{self._wire.last_words()}")
 
     async def close(self) -> None:
         """End the session and what carries it, in a bounded time."""
         if self._session is None:
             self._living.cancel()
-        self._over.set()
+        self._wire.ended.set()
+        for request in self._requests:
+            request.cancel()
         await finish([self._living], CLOSE_PROGRAM if isinstance(self._target, Program) else CLOSE_HTTP)
-        await finish(self._requests, 1)
+        await finish(list(self._requests), 1)
 
     async def listing(self) -> Listing:
         """The tools: as listed before where the server tells of changes and told of none, else listed anew."""
-        async with self._listing_lock:
-            if self._listing is None or self._changed or not self._tells_changes:
-                self._changed = False
-                self._listing = await self._answered(
-                    self._list(), self._options.connect_timeout, "tools/list", repeatable=True
-                )
+        wanted = self._wire.changes
+        if self._listing is not None and self._tells_changes and self._listed_at >= wanted:
             return self._listing
+        found = await self._relisted()
+        # It may have been asked for before the last change, by somebody else.
+        return found if self._listed_at >= wanted else await self._relisted()
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """The server's answer to a call, made once and never again."""
@@ -133,41 +95,57 @@ class Connection:
 
     @property
     def _tells_changes(self) -> bool:
+        # Over HTTP they are told on a stream that may break unseen; from protocol 2026-07-28 on, to subscribers only.
         session = self._session
-        if session is None or session.initialize_result is None:
-            return False  # from protocol 2026-07-28 on they are told to subscribers only
+        if not isinstance(self._target, Program) or session is None or session.initialize_result is None:
+            return False
         tools = session.initialize_result.capabilities.tools
         return tools is not None and bool(tools.list_changed)
 
     async def _live(self) -> None:
         try:
-            async with AsyncExitStack() as stack:
-                read_timeout = max(300.0, self._options.call_timeout + 30)
-                streams = await open_transport(stack, self._server, self._target, self._evidence, read_timeout)
-                dispatcher = _Dispatcher(*streams, self._over.set)
-                me = types.Implementation(name="recollect", version=metadata.version("recollect"))
-                session = ClientSession(dispatcher=dispatcher, message_handler=self._heard, client_info=me)
-                await stack.enter_async_context(session)
+            me = types.Implementation(name="recollect", version=metadata.version("recollect"))
+            async with self._wire, ClientSession(dispatcher=self._wire, client_info=me) as session:
                 await _negotiate(session)
-                self._session, self._dispatcher = session, dispatcher
+                self._session = session
                 self._opened.set()
-                await self._over.wait()
+                await self._wire.ended.wait()
         except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001
             # A transport may fail with anything; whoever waits is told, and later failures are logged.
             self._failure = error
             if self._session is not None:
                 log.warning("MCP server %r: the connection broke: %s", self._server, _reason(error))
         finally:
-            self._over.set()
+            self._wire.ended.set()
             self._opened.set()
 
-    async def _heard(self, message: IncomingMessage) -> None:
-        if isinstance(message, types.ToolListChangedNotification):
-            self._changed = True
+    async def _clean(self, method: str, answer: dict[str, Any]) -> dict[str, Any]:
+        """The SDK throws a whole page away for one wrong entry, and reads any number of blocks."""
+        if method == "tools/list" and isinstance(answer.get("tools"), list):
+            return await asyncio.to_thread(self._pages.clean, answer)
+        return fewer_blocks(answer) if method == "tools/call" else answer
+
+    async def _relisted(self) -> Listing:
+        """A new listing, which all share who ask for it meanwhile, and which goes on when one of them gives up."""
+        if self._relisting is None:
+            self._relisting = asyncio.create_task(self._relist(), context=contextvars.Context())
+            self._relisting.add_done_callback(self._settle)
+        return await asyncio.shield(self._relisting)
+
+    def _settle(self, relisting: asyncio.Task[Listing]) -> None:
+        self._relisting = None
+        if not relisting.cancelled():
+            relisting.exception()  # all who waited may be gone
+
+    async def _relist(self) -> Listing:
+        began = self._wire.changes
+        found = await self._answered(self._list(), self._options.connect_timeout, "tools/list", repeatable=True)
+        self._listing, self._listed_at = found, began
+        return found
 
     async def _list(self) -> Listing:
-        session, dispatcher = self._ready()
-        dispatcher.refused = []
+        session = self._ready()
+        self._pages = pages = Pages()
         tools: list[McpToolInfo] = []
         cursor: str | None = None
         for _ in range(MAX_PAGES):
@@ -178,55 +156,56 @@ class Connection:
                     return Listing()
                 raise
             tools.extend(_described(tool) for tool in page.tools)
-            dropped = set(dispatcher.kept) - {tool.name for tool in page.tools}
-            dispatcher.refused += [Refused(name, "its x-mcp-header annotations are wrong") for name in sorted(dropped)]
+            dropped = set(pages.kept) - {tool.name for tool in page.tools}
+            pages.refused += [Refused(name, "its x-mcp-header annotations are wrong") for name in sorted(dropped)]
             cursor = page.next_cursor
             if not cursor:
-                return Listing(tuple(tools), tuple(dispatcher.refused))
-            if len(tools) > MAX_TOOLS:
-                raise self._error(f"it lists more than {MAX_TOOLS} tools.")
-        raise self._error(f"its list of tools does not end: it was stopped after {MAX_PAGES} pages.")
+                return Listing(tuple(tools), tuple(pages.refused))
+        raise TooMuch(f"its list of tools does not end: it was stopped after {MAX_PAGES} pages")
 
     async def _call(self, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        session, _ = self._ready()
+        session = self._ready()
         request = types.CallToolRequest(params=types.CallToolRequestParams(name=tool, arguments=arguments))
         try:
             answer = await session.send_request(request, _ANSWER)
         except MCPError as error:
             if error.code != types.HEADER_MISMATCH:
                 raise
-            await self._list()  # the server did nothing, as its list has changed since we read it
+            await self._relisted()  # the server did nothing, as its list has changed since we read it
             answer = await session.send_request(request, _ANSWER)
-        if isinstance(answer, types.InputRequiredResult):
+        if answer.get("resultType") == "input_required":
             raise self._error(f"{tool} asks for more than its arguments, which cannot be given here.")
-        return answer.model_dump(mode="json", by_alias=True, exclude_none=True)
+        return dict(answer)
 
     async def _answered(
         self, request: Coroutine[Any, Any, T], seconds: float, what: str, *, repeatable: bool = False
     ) -> T:
-        """The outcome of a request, with the SDK's errors as ours."""
+        """The outcome of a request, with all other errors as ours."""
         try:
             return await self._in_time(request, seconds)
         except TimeoutError:
             doubt = "" if repeatable else " It may still take effect."
             raise self._error(f"{what} was not answered within {seconds:g} seconds.{doubt}") from None
         except MCPError as error:
-            if self._evidence.session_gone and "session" in error.message.lower():
-                raise SessionGone from error
-            if not self._over.is_set() and not error.message.startswith(_BROKEN_OFF):
-                refusal = f"{what} was refused: {error.message[:1_000]} (code {error.code})."
-                raise self._error(refusal + self._evidence.explain()) from error
-            if repeatable:
+            raise self._error(f"{what} was refused: {error.message:.1000} (code {error.code}).") from error
+        except Broken as error:
+            if not error.sent and not self._wire.ended.is_set():
+                raise self._error(f"it cannot be connected: {error}. Nothing was called.") from error
+            if repeatable or not error.sent:
                 raise SessionGone from error
             raise self._error(
-                f"the connection broke while {what} was running. It may or may not have taken effect,"
+                f"the connection broke while {what} was running: {error}. It may or may not have taken effect,"
                 " and was not repeated; the next call connects again."
             ) from error
+        except TooMuch as error:
+            raise self._error(f"{error}.") from error
         except ValidationError as error:
             raise self._error(f"the answer to {what} cannot be read: {error.errors()[0]['msg']:.200}.") from error
+        except (ValueError, RecursionError) as error:
+            raise self._error(f"the answer to {what} cannot be read: {error!s:.200}.") from error
 
     async def _in_time(self, request: Coroutine[Any, Any, T], seconds: float) -> T:
-        """Run a request in a task that can be left behind: telling the server to stop may itself take a while."""
+        """Run a request in a task that can be left behind: ending it may itself take a while."""
         task = asyncio.create_task(request, context=contextvars.Context())
         self._requests.add(task)
         task.add_done_callback(self._forget)
@@ -238,6 +217,8 @@ class Connection:
         if not done:
             task.cancel()
             raise TimeoutError
+        if task.cancelled():
+            raise Broken("it was closed")
         return task.result()
 
     def _forget(self, task: asyncio.Task[Any]) -> None:
@@ -245,13 +226,17 @@ class Connection:
         if not task.cancelled():
             task.exception()  # whoever waited may be gone
 
-    def _ready(self) -> tuple[ClientSession, _Dispatcher]:
-        if self._session is None or self._dispatcher is None:
+    def _ready(self) -> ClientSession:
+        if self._session is None:
             raise self._error("it is not connected.")
-        return self._session, self._dispatcher
+        return self._session
 
     def _error(self, problem: str) -> McpError:
         return McpError(self._server, problem)
+
+
+def _wire_to(server: str, target: Target, clean: Clean) -> Wire:
+    return ProgramWire(server, target, clean) if isinstance(target, Program) else HttpWire(target, clean)
 
 
 async def _negotiate(session: ClientSession) -> None:
@@ -281,4 +266,7 @@ def _reason(error: BaseException | None) -> str:
         error = error.exceptions[0]
     if error is None:
         return "it was closed"
-    return f"{type(error).__name__}: {error}"[:1_000].rstrip(".: ")
+    if isinstance(error, MCPError):
+        return error.message[:1_000].rstrip(".: ")
+    text = str(error) if isinstance(error, Broken) else f"{type(error).__name__}: {error}"
+    return text[:1_000].rstrip(".: ")

@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from recollect.tools.mcp.schemas import UnusableSchema, usable_schema
+from recollect.tools.mcp.schemas import UnusableSchema, schema_chars, usable_schema
 from recollect.types.jsontext import is_storable
 
 MAX_DESCRIPTION = 4_000
 MAX_NAME = 200
+MAX_TOOLS = 2_000
+MAX_CHARS = 1_000_000
 _HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
 
 
@@ -45,16 +47,38 @@ class Listing:
     refused: tuple[Refused, ...] = ()
 
 
-def clean_page(page: Mapping[str, Any]) -> tuple[dict[str, Any], list[Refused]]:
-    """A page of `tools/list` with the usable tools only, so that one bad entry does not cost the others."""
-    kept: list[dict[str, Any]] = []
-    refused: list[Refused] = []
-    for number, entry in enumerate(page["tools"], 1):
-        try:
-            kept.append(_clean_tool(entry))
-        except UnusableSchema as problem:
-            refused.append(Refused(_label(entry, number), str(problem)))
-    return {**page, "tools": kept}, refused
+class TooMuch(ValueError):
+    """A list of tools is too long; the message says what is the limit."""
+
+
+class Pages:
+    """The pages of one list of tools, each cleaned of what cannot be used, up to a limit for all together."""
+
+    def __init__(self) -> None:
+        self.refused: list[Refused] = []
+        self.kept: list[str] = []
+        self._tools = self._chars = 0
+
+    def clean(self, page: Mapping[str, Any]) -> dict[str, Any]:
+        """A page with the usable tools only, so that one bad entry does not cost the others."""
+        self._tools += len(page["tools"])
+        if self._tools > MAX_TOOLS:
+            raise TooMuch(f"it lists more than {MAX_TOOLS} tools")
+        kept: list[dict[str, Any]] = []
+        for number, entry in enumerate(page["tools"], 1):
+            try:
+                kept.append(self._usable(entry))
+            except UnusableSchema as problem:
+                self.refused.append(Refused(_label(entry, number), str(problem)))
+        self.kept = [tool["name"] for tool in kept]
+        return {**page, "tools": kept}
+
+    def _usable(self, entry: Any) -> dict[str, Any]:
+        tool = _clean_tool(entry)
+        self._chars += len(tool["description"]) + schema_chars(tool["inputSchema"])
+        if self._chars > MAX_CHARS:
+            raise TooMuch(f"its list of tools has more than {MAX_CHARS} characters")
+        return tool
 
 
 def _clean_tool(entry: Any) -> dict[str, Any]:

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import json
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import urlsplit
 
-from recollect.errors import ConfigurationError, InvalidArgumentError, McpError, MissingExtraError
+from recollect.errors import McpError, MissingExtraError
 from recollect.tools.mcp.listing import Listing, McpToolInfo, Refused
 from recollect.tools.mcp.names import legal_names
-from recollect.tools.mcp.options import Address, Approval, Options, Program, SessionGone, Target
+from recollect.tools.mcp.options import Address, Approval, Options, Program, SessionGone, Target, plain_arguments
 from recollect.tools.mcp.results import tool_result
 from recollect.tools.mcp.schemas import binder_for
 from recollect.tools.mcp.waiting import finish
@@ -38,7 +35,8 @@ class McpServer:
     """A server of the Model Context Protocol, and its tools as ours.
 
     Make one with `McpServer.stdio` or `McpServer.http`; use it as `async with server:`, or between `connect()` and
-    `close()`. When the connection is lost, the next call connects again; a call that was running is not repeated.
+    `close()`. Several tasks may be inside `async with` at once: the last one to leave closes it. When the connection
+    is lost, the next call connects again; a call that was running is not repeated.
 
     >>> McpServer.stdio("weather-server", name="weather")
     McpServer('weather')
@@ -53,6 +51,8 @@ class McpServer:
         self._connecting: asyncio.Task[Connection] | None = None
         self._leaving: set[asyncio.Task[None]] = set()
         self._failures = 0
+        self._inside = 0
+        self._kept_open = False
         self._listed: tuple[Listing, list[Tool]] | None = None
         self._refused: tuple[Refused, ...] = ()
 
@@ -94,11 +94,9 @@ class McpServer:
         requires_approval: Approval = False,
     ) -> McpServer:
         """A server that is reached over streamable HTTP; `headers` go with every request."""
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise InvalidArgumentError("The url of an MCP server must be a whole http:// or https:// address.")
         options = Options(connect_timeout, call_timeout, max_result_chars, prefix, only, requires_approval)
-        return cls(Address(url, headers), options, name or parts.hostname)
+        address = Address(url, headers)
+        return cls(address, options, name or address.host)
 
     @property
     def connected(self) -> bool:
@@ -111,21 +109,17 @@ class McpServer:
         return self._refused
 
     async def connect(self) -> None:
-        """Start or reach the server; nothing happens if that was done before."""
-        self._check_loop()
-        if self._loop is not None:
-            await self._live_connection()
-            return
-        self._loop, self._failures = asyncio.get_running_loop(), 0
-        try:
-            await self._live_connection()
-        except BaseException:  # nobody closes what was never connected
-            await self.close()
-            raise
+        """Start or reach the server, until `close()`; nothing happens if that was done before."""
+        await self._open()
+        self._kept_open = True
 
     async def close(self) -> None:
-        """End the connection, and the server's process if it has one. It may be connected again."""
+        """End the connection for all who use it, and the server's process if it has one.
+
+        It may be connected again.
+        """
         self._check_loop()
+        self._kept_open = False
         connecting, connection = self._connecting, self._connection
         self._loop = self._connection = self._connecting = self._listed = None
         if connecting is not None:
@@ -149,16 +143,24 @@ class McpServer:
 
         Cancelling this cancels the call at the server, and nothing else.
         """
-        plain = _plain(arguments or {})
+        plain = plain_arguments(arguments or {})
         answer = await self._with_connection(lambda connection: connection.call(name, plain))
         return tool_result(answer, self._options.max_result_chars)
 
     async def __aenter__(self) -> McpServer:
-        await self.connect()
+        self._check_loop()
+        self._inside += 1
+        try:
+            await self._open()
+        except BaseException:
+            await self.__aexit__()
+            raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.close()
+        self._inside = max(self._inside - 1, 0)
+        if not self._inside and not self._kept_open:
+            await self.close()
 
     def __repr__(self) -> str:
         return f"McpServer({self.name!r})"
@@ -207,6 +209,18 @@ class McpServer:
                 return done
         raise McpError(self.name, "it lost the session twice in a row; nothing was called. Try again later.")
 
+    async def _open(self) -> None:
+        self._check_loop()
+        if self._loop is not None:
+            await self._live_connection()
+            return
+        self._loop, self._failures = asyncio.get_running_loop(), 0
+        try:
+            await self._live_connection()
+        except BaseException:  # nobody closes what was never connected
+            await self.close()
+            raise
+
     async def _live_connection(self) -> Connection:
         self._check_loop()
         if self._loop is None:
@@ -234,6 +248,7 @@ class McpServer:
         if not self._loop.is_closed():
             raise McpError(self.name, "it is connected in another event loop, and can be used and closed there only.")
         self._loop = self._connection = self._connecting = self._listed = None
+        self._inside, self._kept_open = 0, False
         self._leaving.clear()
 
     async def _connect(self) -> Connection:
@@ -269,47 +284,9 @@ class McpServer:
         task.add_done_callback(self._leaving.discard)
 
 
-@asynccontextmanager
-async def mcp_tools(*servers: McpServer) -> AsyncIterator[list[Tool]]:
-    """The tools of several servers in one list; they are connected at the same time, and closed at the end."""
-    try:
-        await _all(server.connect() for server in servers)
-        found = await _all(server.tools() for server in servers)
-        owners: dict[str, McpServer] = {}
-        for server, tools in zip(servers, found, strict=True):
-            for tool in tools:
-                first = owners.setdefault(tool.name, server)
-                if first is not server:
-                    raise ConfigurationError(
-                        f"MCP servers {first.name!r} and {server.name!r} both have a tool {tool.name!r}:"
-                        " give one of them a prefix=... ."
-                    )
-        yield [tool for tools in found for tool in tools]
-    finally:
-        await _all(server.close() for server in servers)
-
-
 def _connection_class() -> type[Connection]:
     try:
         from recollect.tools.mcp.connection import Connection
     except ImportError as error:
         raise MissingExtraError("mcp", "mcp", "An MCP server") from error
     return Connection
-
-
-async def _all(work: Any) -> list[Any]:
-    """Every outcome, once all have ended; the first error is raised."""
-    outcomes = await asyncio.gather(*work, return_exceptions=True)
-    for outcome in outcomes:
-        if isinstance(outcome, BaseException):
-            raise outcome
-    return outcomes
-
-
-def _plain(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments, if they can be sent; one that cannot would take the whole connection down."""
-    try:
-        json.dumps(arguments, ensure_ascii=False, allow_nan=False).encode()
-    except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidArgumentError(f"The arguments of an MCP tool must be plain JSON: {error}") from error
-    return dict(arguments)

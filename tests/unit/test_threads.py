@@ -1,0 +1,240 @@
+"""Functions in threads: how many at once, what becomes of those that hang, and that they keep nothing and nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import os
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recollect import ToolCall, tool
+from recollect.tools import dispatch, dispatch_all
+from recollect.tools.threads import Threads
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not is_so():  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.005)
+
+
+@settings(max_examples=20, deadline=None)
+@given(most=st.integers(1, 5), calls=st.integers(1, 25))
+async def test_every_call_is_answered_and_no_more_run_at_once_than_may(most: int, calls: int) -> None:
+    threads, lock = Threads(most, idle_seconds=0.01), threading.Lock()
+    running = peak = 0
+
+    def work(number: int) -> int:
+        nonlocal running, peak
+        with lock:
+            running += 1
+            peak = max(peak, running)
+        time.sleep(0.0005)
+        with lock:
+            running -= 1
+        return number
+
+    assert await asyncio.gather(*(threads.run(work, number) for number in range(calls))) == list(range(calls))
+    assert peak <= most
+
+
+async def test_a_thread_is_used_again_and_ends_when_nobody_needs_it() -> None:
+    threads = Threads(idle_seconds=0.05)
+    found = {await threads.run(threading.current_thread) for _ in range(20)}
+    assert len(found) == 1
+    [thread] = found
+    assert thread.daemon
+    await until(lambda: not thread.is_alive())
+    assert await threads.run(threading.current_thread) is not thread
+
+
+async def test_those_that_hang_take_no_place_once_nobody_waits_for_them() -> None:
+    threads, release = Threads(most=2, idle_seconds=0.01), threading.Event()
+    hanging = [asyncio.create_task(threads.run(release.wait)) for _ in range(2)]
+    queued = asyncio.create_task(threads.run(int, "7"))
+    await asyncio.sleep(0.02)
+    assert not queued.done()
+    hanging[0].cancel()
+    assert await asyncio.wait_for(queued, 20) == 7
+    hanging[1].cancel()
+    assert await asyncio.gather(*(threads.run(int, str(number)) for number in range(10))) == list(range(10))
+    release.set()
+
+
+async def test_a_call_that_is_cancelled_while_it_waits_never_runs() -> None:
+    threads, release = Threads(most=1, idle_seconds=0.01), threading.Event()
+    called: list[int] = []
+    first = asyncio.create_task(threads.run(release.wait))
+    second = asyncio.create_task(threads.run(called.append, 2))
+    third = asyncio.create_task(threads.run(called.append, 3))
+    await asyncio.sleep(0)
+    second.cancel()
+    release.set()
+    await first
+    await third
+    assert called == [3]
+
+
+class Odd(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), Odd(), asyncio.CancelledError()])
+async def test_what_is_raised_comes_to_whoever_waits(error: BaseException) -> None:
+    def work() -> None:
+        raise error
+
+    with pytest.raises(type(error)) as caught:
+        await Threads(idle_seconds=0.01).run(work)
+    assert caught.value is error or isinstance(error, asyncio.CancelledError)
+
+
+async def test_a_function_that_fails_when_nobody_waits_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    threads, release = Threads(idle_seconds=0.01), threading.Event()
+
+    def work() -> None:
+        release.wait()
+        raise ValueError("too late")
+
+    task = asyncio.create_task(threads.run(work))
+    await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    release.set()
+    await until(lambda: bool(caplog.records))
+    [record] = caplog.records
+    assert (record.name, record.levelno) == ("recollect.tools", logging.WARNING)
+    assert record.exc_info is not None
+    assert "too late" in str(record.exc_info[1])
+
+
+async def test_neither_arguments_nor_results_nor_errors_are_held_when_it_is_over() -> None:
+    class Thing:
+        def fail(self) -> None:
+            raise ValueError(self)
+
+    threads = Threads()
+    gc.disable()  # they go without being searched for
+    try:
+        thing = Thing()
+        gone = weakref.ref(thing)
+        assert await threads.run(lambda held: held, thing) is thing
+        with contextlib.suppress(ValueError):
+            await threads.run(thing.fail)
+        del thing
+        await until(lambda: gone() is None)
+    finally:
+        gc.enable()
+
+
+async def test_when_no_thread_can_be_started_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    threads = Threads(most=1, idle_seconds=0.01)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", start)
+        outcomes = await asyncio.gather(*(threads.run(int, "1") for _ in range(3)), return_exceptions=True)
+    assert [str(outcome) for outcome in outcomes] == ["can't start new thread"] * 3
+    assert await threads.run(int, "1") == 1
+
+
+async def test_sync_tools_that_hang_keep_no_others_from_running() -> None:
+    release = threading.Event()
+
+    @tool(timeout=0.01)
+    def hang() -> None:
+        release.wait()
+
+    def work(n: int) -> int:
+        return n
+
+    stuck = await dispatch_all([ToolCall(str(n), "hang") for n in range(60)], [hang])
+    assert {result.content for result in stuck} == {"hang did not finish within 0.01 seconds."}
+    assert (await asyncio.wait_for(dispatch(ToolCall("c", "work", {"n": 1}), [work]), 20)).content == "1"
+    release.set()
+
+
+def ran(code: str) -> str:
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=40)
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr
+    return done.stdout
+
+
+HANGS = """
+import asyncio, threading
+from recollect import ToolCall, tool
+from recollect.tools import dispatch
+
+@tool(timeout=0.05)
+def hang() -> None:
+    threading.Event().wait()
+
+print(asyncio.run(dispatch(ToolCall("c", "hang"), [hang])).content)
+"""
+
+
+def test_a_tool_that_hangs_does_not_keep_the_process_from_ending() -> None:
+    assert ran(HANGS).strip() == "hang did not finish within 0.05 seconds."
+
+
+WRITES = """
+import asyncio, sys, time
+from recollect.tools.threads import run_in_thread
+
+def write() -> None:
+    time.sleep(0.1)
+    print("written", flush=True)
+
+async def main() -> None:
+    task = asyncio.create_task(run_in_thread(write))
+    await asyncio.sleep(0.01)
+    task.cancel()
+
+asyncio.run(main())
+"""
+
+
+def test_what_is_still_being_done_at_the_end_has_a_moment_to_finish() -> None:
+    assert ran(WRITES).strip() == "written"
+
+
+FORKS = """
+import asyncio, os
+from recollect.tools.threads import run_in_thread
+
+assert asyncio.run(run_in_thread(int, "1")) == 1
+child = os.fork()
+if child == 0:
+    os._exit(asyncio.run(asyncio.wait_for(run_in_thread(int, "7"), 20)))
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_a_forked_process_has_threads_of_its_own() -> None:
+    code = FORKS if sys.version_info < (3, 12) else "import warnings\nwarnings.simplefilter('ignore')\n" + FORKS
+    assert ran(code).strip() == "7"
+
+
+def test_it_serves_one_event_loop_after_the_other() -> None:
+    threads = Threads()
+
+    async def main() -> Any:
+        return await threads.run(threading.get_ident)
+
+    assert asyncio.run(main()) == asyncio.run(main()) != threading.get_ident()
