@@ -110,6 +110,8 @@ class Talker:
         self._user = self._rc.user(USER)
         [space] = await self._user.memory.list_spaces()
         self._space = space.id
+        # What is said in a bound namespace is remembered, so that chats without a space have their own.
+        self._namespace = "unbound" if kind == "chat_spaceless" else NAMESPACE
         if kind == "chat_spans":
             self._trace()
 
@@ -135,7 +137,7 @@ class Talker:
         session = f"session-{self._sessions}"
         self._sessions += 1
         talks = self._user.conversations
-        talk = await talks.find_or_create(NAMESPACE, session, close_after=CLOSE_AFTER)
+        talk = await talks.find_or_create(self._namespace, session, close_after=CLOSE_AFTER)
         messages = alternating(texts)
         await talks.append_messages(talk.id, messages)
         history = [Message(each["role"], each["content"]) for each in messages]
@@ -186,7 +188,7 @@ class Talker:
     _chat_spans = _chat
 
     async def _chat_spaceless(self, talk: Talk, text: str) -> TurnResult:
-        return await self._user.chat(text, system=SYSTEM, session_id=talk.session, space=None)
+        return await self._user.chat(text, self._namespace, None, system=SYSTEM, session_id=talk.session)
 
     async def _chat_skills(self, talk: Talk, text: str) -> TurnResult:
         return await self._user.chat(text, system=SYSTEM, session_id=talk.session, skills=SKILLS)
