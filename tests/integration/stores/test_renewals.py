@@ -15,12 +15,12 @@ from recollect.testing.stores.making import make_claim
 
 
 async def test_a_long_turn_is_not_taken_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(claims, "CLAIM_SECONDS", 1.5)
+    monkeypatch.setattr(claims, "CLAIM_SECONDS", 3.0)
     asked = asyncio.Event()
 
     async def slowly(given: Any) -> str:
         asked.set()
-        await asyncio.sleep(3.5)  # more than twice as long as a claim holds by itself
+        await asyncio.sleep(7.0)  # more than twice as long as a claim holds by itself
         return "Done."
 
     async with Recollect(":memory:", worker=False) as rc:
@@ -29,7 +29,7 @@ async def test_a_long_turn_is_not_taken_over(monkeypatch: pytest.MonkeyPatch) ->
         turn = asyncio.create_task(maya.conversations.run_turn(talk.id, FunctionModel(slowly), "Hello?"))
         await asked.wait()
         for _ in range(5):
-            await asyncio.sleep(0.6)
+            await asyncio.sleep(1.2)
             answer = await rc.store.conversations.begin_turn(
                 maya.scope, talk.id, make_claim("other"), None, tail_limit=5, now=rc.clock()
             )
