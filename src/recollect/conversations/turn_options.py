@@ -36,7 +36,7 @@ def resolve_options(
     elif not (changes.get("model") or given.model or _has_function(given) or changes.keys() & _FUNCTIONS):
         if default_model is None:
             raise ConfigurationError(
-                "No model is set: pass run_turn(model=...), or Recollect(..., model=...) for all turns."
+                "No model is set: pass model=..., or Recollect(..., model=...) for all turns."
             )
         changes["model"] = default_model
     tools = changes.get("tools") if tools is None else tools
