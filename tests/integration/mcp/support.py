@@ -70,7 +70,7 @@ async def http_server(port: int, *how: str) -> AsyncIterator[int]:
         env=dict(os.environ),
     )
     try:
-        await until(lambda: _listens(port) or process.returncode is not None, 40)
+        await until(lambda: listens(port) or process.returncode is not None, 40)
         assert process.returncode is None, "the HTTP server did not start"
         yield process.pid
     finally:
@@ -79,6 +79,6 @@ async def http_server(port: int, *how: str) -> AsyncIterator[int]:
         await process.wait()
 
 
-def _listens(port: int) -> bool:
+def listens(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0

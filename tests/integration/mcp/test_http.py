@@ -9,7 +9,7 @@ import pytest
 from recollect.errors import McpError
 from recollect.tools import ToolCall, dispatch
 from recollect.tools.mcp import McpServer
-from tests.integration.mcp.support import by_name, free_port, http_server
+from tests.integration.mcp.support import by_name, free_port, http_server, listens, until
 from tests.support.wire import Reply, Request, Wait, WireServer
 
 
@@ -63,6 +63,7 @@ async def test_a_call_that_broke_off_is_not_repeated() -> None:
             await server.tools()
             with pytest.raises(McpError, match="not repeated"):
                 await server.call("crash")
+            await until(lambda: not listens(port), 20)  # a process takes a moment to be gone
             with pytest.raises(McpError, match="'web': it cannot be connected"):
                 await server.call("count")
         finally:
