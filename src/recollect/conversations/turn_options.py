@@ -35,9 +35,7 @@ def resolve_options(
         changes["model"] = model
     elif not (changes.get("model") or given.model or _has_function(given) or changes.keys() & _FUNCTIONS):
         if default_model is None:
-            raise ConfigurationError(
-                "No model is set: pass model=..., or Recollect(..., model=...) for all turns."
-            )
+            raise ConfigurationError("No model is set: pass model=..., or Recollect(..., model=...) for all turns.")
         changes["model"] = default_model
     tools = changes.get("tools") if tools is None else tools
     if tools is not None:
