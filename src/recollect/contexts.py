@@ -7,7 +7,7 @@ that is stepped through a copied context keeps its variables to itself, whicheve
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Generator
-from contextvars import Context
+from contextvars import Context, copy_context
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
@@ -45,20 +45,23 @@ class InContext(Generic[T]):
         return result
 
 
-async def iterate_in(context: Context, items: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
-    """The items of a generator whose code runs in `context`; what does not wait costs little more than a call.
+async def iterate_apart(items: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
+    """The items of a generator whose code runs in a copy of the context in which the first one is asked for.
+
+    What does not wait costs little more than a call.
 
     >>> import asyncio
-    >>> from contextvars import ContextVar, copy_context
+    >>> from contextvars import ContextVar
     >>> name = ContextVar("name", default="nobody")
     >>> async def names():
     ...     name.set("maya")
     ...     yield name.get()
     >>> async def main():
-    ...     return [(item, name.get()) async for item in iterate_in(copy_context(), names())]
+    ...     return [(item, name.get()) async for item in iterate_apart(names())]
     >>> asyncio.run(main())
     [('maya', 'nobody')]
     """
+    context = copy_context()
     run = context.run
     try:
         while True:

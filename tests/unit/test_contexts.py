@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recollect import Recollect, events
 from recollect.contexts import InContext
+from recollect.testing import ScriptedModel, says
 
 name: ContextVar[str] = ContextVar("name", default="nobody")
 
@@ -134,3 +136,14 @@ def test_generators_stepped_in_any_order_keep_their_variables(order: list[int]) 
         assert seen == [[str(n) + "!" * steps for steps in range(order.count(n))] for n in range(3)]
 
     asyncio.run(step())
+
+
+async def test_a_stream_is_heard_by_whoever_listens_when_it_is_read() -> None:
+    seen: list[str] = []
+    async with Recollect(":memory:", worker=False) as rc:
+        maya = rc.user("maya")
+        talk = await maya.conversations.create("chat")
+        items = maya.conversations.stream_turn(talk.id, ScriptedModel([says("Hello!")]), "Hi!")
+        with events.listen(lambda event: seen.append(event.type)):
+            assert [item async for item in items]
+    assert seen == ["reply:start", "reply:delta", "reply:end"]

@@ -65,16 +65,15 @@ class Keeper:
 
     async def finish(self, result: LoopResult | None) -> None:
         """The run has ended, or failed without a result: note the calls it leaves waiting, and try what is unsaved."""
-        if not self._request.keeps_reply or self._request.conversation_id is None:
-            if result is not None and result.pending:
+        kept = self._request.conversation_id is not None
+        if result is not None and result.pending:
+            if kept and self._request.keeps_reply:
+                note = approval_note(WAITING, result.pending, self._runtime.clock(), result.open_skills)
+                await self._store(note, last=True)
+            else:
                 lost = ConfigurationError("calls wait for a decision that cannot be taken: they are not in the log")
                 self._request.problems.append(TurnProblem("store_reply", lost))
-            return
-        if result is not None and result.pending:
-            await self._store(
-                approval_note(WAITING, result.pending, self._runtime.clock(), result.open_skills), last=True
-            )
-        if self._unsaved:
+        if self._unsaved and kept:
             async with self._one_at_a_time:
                 await self._try_unsaved(last=result is not None)
 

@@ -10,13 +10,12 @@ import itertools
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
-from contextvars import copy_context
 from dataclasses import dataclass, replace
 from typing import Any
 
 from recollect.chat import ChatOptions, LoopResult, run_loop_messages, stream_loop
 from recollect.chat.history import interrupted_result, is_sound, open_calls
-from recollect.contexts import iterate_in
+from recollect.contexts import iterate_apart
 from recollect.conversations.approvals import LOOK_BACK, undecided
 from recollect.conversations.claims import Claim, TurnClaims
 from recollect.conversations.keeping import Keeper
@@ -76,7 +75,7 @@ class Turns:
     def stream(self, asked: TurnRequest) -> AsyncGenerator[ReplyDelta | TurnOutcome, None]:
         """The same as deltas, and the outcome last."""
         # Whoever iterates must not see what is bound for the tools, nor must another turn of the same task.
-        return iterate_in(copy_context(), self._streamed(asked))
+        return iterate_apart(self._streamed(asked))
 
     async def _streamed(self, asked: TurnRequest) -> AsyncGenerator[ReplyDelta | TurnOutcome, None]:
         began = time.monotonic()
