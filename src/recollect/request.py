@@ -27,13 +27,15 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is bound: session, sender and extras, and where the turn is kept, once that is known."""
+    """What is bound: session, sender and extras, where the turn is kept, once that is known, and the turn of the agent
+    whose it is, for tools that take a `ToolContext`."""
 
     session: Session | None = None
     sender: Identity | None = None
     extras: Mapping[str, Any] = field(default_factory=lambda: _NOTHING, hash=False)
     conversation_id: str | None = None
     message_id: str | None = None
+    agent: Any = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if type(self.extras) is not MappingProxyType:

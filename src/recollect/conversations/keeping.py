@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from recollect.chat import LoopResult
 from recollect.conversations.approvals import APPROVED, WAITING, approval_note
@@ -144,8 +145,12 @@ class Keeper:
             usage=usage,
             trace_id=self._request.trace_id,
             meta=message.meta,
-            metadata=self._request.reply_metadata if message.role == "assistant" else None,
+            metadata=self._metadata() if message.role == "assistant" else None,
         )
+
+    def _metadata(self) -> Mapping[str, Any] | None:
+        given = self._request.reply_metadata
+        return given() if callable(given) else given
 
     def outcome(self, result: LoopResult, began: float) -> TurnOutcome:
         """The turn as it stands in the log."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypedDict
+from typing import Any, Protocol, TypedDict
 
 from recollect.chat import ChatOptions, Model
 from recollect.chat.approval import as_approvals
@@ -14,6 +14,7 @@ from recollect.conversations.runtime import Runtime
 from recollect.conversations.turn_options import ToolHandler, resolve_options
 from recollect.errors import InvalidArgumentError
 from recollect.request import Request
+from recollect.tools.context import AgentTurn
 from recollect.types import Message
 from recollect.types.blocks import Content, blocks_text
 from recollect.types.context import WorkingContext
@@ -23,6 +24,21 @@ from recollect.types.turns import Identity, Session, TurnProblem
 
 TAIL_LIMIT = 30
 WAIT_SECONDS = 60.0
+
+Plan = Callable[[ChatOptions, list[Message]], Awaitable[tuple[ChatOptions, list[Message]]]]
+"""What decides, once the user's message is stored and the request bound, how the model is to answer: it is given the
+options and the history of the turn, and gives those to use."""
+
+
+class Planner(AgentTurn, Protocol):
+    """An agent that plans its turns. `reply_metadata` is asked for when what it says is stored."""
+
+    name: str
+
+    async def plan(self, options: ChatOptions, history: list[Message]) -> tuple[ChatOptions, list[Message]]: ...
+
+    def reply_metadata(self) -> Mapping[str, Any]: ...
+
 
 BuildContext = Callable[..., Awaitable[WorkingContext]]
 """`user.working_context.build`."""
@@ -69,7 +85,8 @@ class TurnRequest:
     `prepare` recalls; it is awaited before the message is stored, so that nobody is reminded of what they have just
     said. `request` is bound for the tools (None: nothing is). `reply_to` goes with every event of the reply, whose is
     `agent`. `lenient` lets the turn go on when the store fails, and gathers what failed in `problems`; without
-    `conversation_id` there is nowhere to keep it. `said` is what the model is sent in the place of the draft.
+    `conversation_id` there is nowhere to keep it. `said` is what the model is sent in the place of the draft. `plan`
+    has the last word on options and history.
     """
 
     scope: Scope
@@ -86,7 +103,8 @@ class TurnRequest:
     said: Sequence[Message] = ()
     keeps_user: bool = True
     keeps_reply: bool = True
-    reply_metadata: Mapping[str, Any] | None = None
+    reply_metadata: Mapping[str, Any] | Callable[[], Mapping[str, Any]] | None = None
+    plan: Plan | None = None
     agent: str | None = None
     lenient: bool = False
     problems: list[TurnProblem] = field(default_factory=list)

@@ -1,7 +1,7 @@
 """The one way of a turn: recall, store the user's message, bind the request, ask the model, store what it says.
 
-Every door leads here: `run_turn`, `run_chat_turn`, `user.chat`, `user.agents.invoke`. The order is the point. What is
-recalled is what was known before the message, so that nobody is reminded of what they have just said.
+Every door leads here: `run_turn`, `run_chat_turn`, `user.chat`, `user.agents.invoke`, `Agent.respond`. The order is the
+point. What is recalled is what was known before the message, so that nobody is reminded of what they have just said.
 """
 
 from __future__ import annotations
@@ -59,6 +59,7 @@ class Turns:
         with _span(asked) as span:
             async with self._opened(asked) as turn:
                 with bound(turn.bound), ReplyEvents(turn.reply_to) as told:
+                    await _planned(asked, turn)
                     result = await run_loop_messages(
                         turn.options,
                         turn.history,
@@ -82,6 +83,7 @@ class Turns:
         with _span(asked) as span:
             async with self._opened(asked) as turn:
                 with bound(turn.bound), ReplyEvents(turn.reply_to) as told:
+                    await _planned(asked, turn)
                     items = stream_loop(
                         turn.options,
                         turn.history,
@@ -204,6 +206,11 @@ class Turns:
             turn.options = replace(turn.options, open_skills=(*turn.options.open_skills, *end.open_skills))
 
 
+async def _planned(asked: TurnRequest, turn: _Opened) -> None:
+    if asked.plan is not None:
+        turn.options, turn.history = await asked.plan(turn.options, turn.history)
+
+
 def _span(asked: TurnRequest) -> TurnSpan:
     return turn_span(
         asked.conversation_id, agent=asked.agent, model=asked.options.model_name, said=lambda: _user_messages(asked)
@@ -255,7 +262,7 @@ def _bound(asked: TurnRequest, claim: Claim | None) -> Request:
     stored = None if claim is None else claim.started.user_message
     given = asked.request
     message_id = None if stored is None else stored.id
-    return Request(given.session, given.sender, given.extras, asked.conversation_id, message_id)
+    return Request(given.session, given.sender, given.extras, asked.conversation_id, message_id, given.agent)
 
 
 def _reply_to(asked: TurnRequest, claim: Claim | None) -> Mapping[str, Any]:

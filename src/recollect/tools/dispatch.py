@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from recollect.telemetry import ToolSpan, tool_span, tracer
+from recollect.tools.context import ToolUpdate, running
 from recollect.tools.schema import InvalidInput
 from recollect.tools.threads import run_in_thread
 from recollect.tools.tool import Tool, tools_by_name
@@ -136,6 +137,13 @@ def _failed(call: ToolCall, content: str) -> ToolResult:
 def _rendered(call: ToolCall, value: Any) -> ToolResult:
     if isinstance(value, str):
         return ToolResult(call.id, value, False, call.name, None, value)
+    if isinstance(value, ToolUpdate):
+        turn = running()
+        if turn is not None:
+            turn.update(value)
+        value = value.value
+        if isinstance(value, str):
+            return ToolResult(call.id, value, False, call.name, None, value)
     if isinstance(value, ToolResult):
         return replace(value, id=call.id, name=call.name)
     if isinstance(value, MessagePart):

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from recollect.errors import ToolSchemaError
+from recollect.tools.context import ToolContext, running
 
 Bind = Callable[[Mapping[str, Any]], tuple[list[Any], dict[str, Any]]]
 """Checks a call's input and gives the positional and keyword arguments; raises `InvalidInput`."""
@@ -47,6 +48,7 @@ def signature_of(fn: Callable[..., Any], name: str) -> Signature:
     fields: dict[str, Any] = {}
     names: dict[str, inspect.Parameter] = {}
     checked_defaults: set[str] = set()
+    injected: list[inspect.Parameter] = []
     extra: typing.Literal["forbid", "allow"] = "forbid"
     for index, (param_name, parameter) in enumerate(parameters.items()):
         if parameter.kind is parameter.VAR_POSITIONAL:
@@ -61,6 +63,9 @@ def signature_of(fn: Callable[..., Any], name: str) -> Signature:
                 f"Tool {name!r} is a method without its object: pass the bound method, as in tools=[thing.{name}]."
             )
         annotation = hints.get(param_name, Any)
+        if annotation is ToolContext:
+            injected.append(parameter)
+            continue
         default = ... if parameter.default is parameter.empty else parameter.default
         field_name = f"p{index}"
         if isinstance(default, FieldInfo):  # written as `x: int = Field(ge=1)`
@@ -89,6 +94,8 @@ def signature_of(fn: Callable[..., Any], name: str) -> Signature:
             raise InvalidInput(explain(error)) from None
         args: list[Any] = []
         kwargs: dict[str, Any] = dict(checked.model_extra or {})
+        for parameter in injected:
+            kwargs[parameter.name] = _tool_context(name)
         given = checked.model_fields_set
         for field_name, parameter in names.items():
             if parameter.kind is parameter.POSITIONAL_ONLY:
@@ -97,7 +104,17 @@ def signature_of(fn: Callable[..., Any], name: str) -> Signature:
                 kwargs[parameter.name] = getattr(checked, field_name)
         return args, kwargs
 
+    for parameter in injected:
+        if parameter.kind is parameter.POSITIONAL_ONLY:
+            raise ToolSchemaError(f"Tool {name!r}: {parameter.name!r} is a ToolContext; it cannot be positional only.")
     return Signature(about, schema, bind)
+
+
+def _tool_context(name: str) -> ToolContext:
+    turn = running()
+    if turn is None:
+        raise InvalidInput(f"{name} takes a ToolContext, so only an Agent can run it")
+    return turn.tool_context()
 
 
 def _has_default(metadata: Any) -> bool:

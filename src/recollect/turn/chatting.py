@@ -10,7 +10,14 @@ from typing import Any, TypedDict
 
 from recollect.chat import ChatOptions, Model
 from recollect.conversations import checks
-from recollect.conversations.turn_requests import Prepared, TurnArguments, TurnRequest, remembering, turn_request
+from recollect.conversations.turn_requests import (
+    Planner,
+    Prepared,
+    TurnArguments,
+    TurnRequest,
+    remembering,
+    turn_request,
+)
 from recollect.errors import ConfigurationError, ConversationClosedError, InvalidArgumentError
 from recollect.turn.attachments import as_message, attachments_of, summed_up, woven_in
 from recollect.turn.handle import UserHandle, known_conversation
@@ -57,6 +64,8 @@ class Chat:
         space: str | None,
         model: str | Model | None,
         given: ChatArguments,
+        *,
+        planner: Planner | None = None,
     ) -> None:
         self._user = user
         self._text = text
@@ -64,6 +73,7 @@ class Chat:
         self._space = None if space is None else checks.name("space", space)
         self._model = model
         self._given = given
+        self._planner = planner
         self._problems: list[TurnProblem] = []
         unknown = given.keys() - ChatArguments.__annotations__.keys()
         if unknown:
@@ -112,14 +122,18 @@ class Chat:
         attachments = attachments_of(self._given.get("attachments"))
         said = self._text is not None and attachments
         assert asked.request is not None
+        planner = self._planner
         return replace(
             asked,
             conversation_id=id,
-            request=replace(asked.request, session=session),
+            request=replace(asked.request, session=session, agent=planner),
             reply_to={"session_id": session.id},
             said=[as_message(woven_in(self._text or "", attachments), attachments)] if said else (),
             prepare=lambda: self._prepared(asked, id),
             lenient=True,
+            plan=None if planner is None else planner.plan,
+            reply_metadata=None if planner is None else planner.reply_metadata,
+            agent=None if planner is None else planner.name,
             problems=self._problems,
         )
 

@@ -1,0 +1,61 @@
+"""What a tool may know of the agent that runs it, and what it may give back besides its result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from recollect import request
+
+
+@dataclass(frozen=True, slots=True)
+class ToolContext:
+    """What an agent gives a tool that has a parameter of this type; the model does not see the parameter.
+
+    `context` is the agent's, `session` where the conversation stands, `data` what was gathered in the route, `domains`
+    what the route may use.
+
+    >>> def whoami(ctx: ToolContext) -> str:
+    ...     return ctx.context["name"]
+    >>> whoami(ToolContext({"name": "Maya"}))
+    'Maya'
+    """
+
+    context: Any = None
+    session: Any = None
+    data: Mapping[str, Any] = field(default_factory=dict)
+    domains: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolUpdate:
+    """A tool's result with changes for the agent: `data` goes to the gathered data, `context` to the agent's context.
+
+    A field that is set to None is forgotten.
+
+    >>> ToolUpdate({"flights": 3}, data={"cheapest": 120}).value
+    {'flights': 3}
+    """
+
+    value: Any = None
+    data: Mapping[str, Any] = field(default_factory=dict)
+    context: Mapping[str, Any] = field(default_factory=dict)
+
+
+class AgentTurn(Protocol):
+    """The turn of an agent that is running, bound in `recollect.request`."""
+
+    def tool_context(self) -> ToolContext:
+        """What its tools may know."""
+        ...
+
+    def update(self, update: ToolUpdate) -> None:
+        """Take what a tool gives back."""
+        ...
+
+
+def running() -> AgentTurn | None:
+    """The agent's turn that is running, if one is."""
+    found: AgentTurn | None = request.current().agent
+    return found
