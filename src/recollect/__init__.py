@@ -12,6 +12,15 @@ __version__ = "0.1.0"
 
 _EXPORTS = {
     "recollect.admin": ("Erased", "ExportReport"),
+    "recollect.agent": (
+        *("Agent", "AgentStructuredResponse", "BuiltInSection", "CannedResponse", "Capability", "CompositionMode"),
+        *("DomainRegistry", "END_ROUTE", "EventKind", "EventSource", "Guideline", "InMemorySessions"),
+        *("MemoryOptions", "PromptBuilder", "Response", "Route", "SessionState", "SessionStore", "State"),
+        *("StreamChunk", "Term", "Thresholds", "ToolContext", "ToolUpdate", "adapt_event", "create_message_event"),
+        *("create_session", "create_tool_event", "define_tool", "enter_route", "enter_state", "generate_route_id"),
+        *("generate_state_id", "generate_tool_id", "merge_extracted", "session_data_to_state"),
+        *("session_state_to_data",),
+    ),
     "recollect.app": ("Recollect",),
     "recollect.embed": ("Embedder", "FunctionEmbedder", "OnnxEmbedder", "StaticEmbedder", "resolve_embedder"),
     "recollect.errors": (
@@ -23,7 +32,7 @@ _EXPORTS = {
         *("ProviderTimeoutError", "RecollectError", "SchemaVersionError", "StoreBusyError", "StoreClosedError"),
         *("StoreCorruptError", "StoreError", "StoreFullError", "StoreReadOnlyError", "StoreUnavailableError"),
         *("ToolError", "ToolSchemaError", "TurnConflictError", "UnknownModelError", "AgentSpecError"),
-        *("AlreadyDecidedError", "McpError", "SkillError"),
+        *("AlreadyDecidedError", "CannedResponseError", "FlowError", "McpError", "SessionConflictError", "SkillError"),
     ),
     "recollect.jobs": ("WorkerOptions",),
     "recollect.memory.extraction.llm": ("LlmExtractor",),
@@ -70,6 +79,43 @@ _HOME = {name: module for module, names in _EXPORTS.items() for name in names}
 if TYPE_CHECKING:
     from recollect.admin import Erased as Erased
     from recollect.admin import ExportReport as ExportReport
+    from recollect.agent import END_ROUTE as END_ROUTE
+    from recollect.agent import Agent as Agent
+    from recollect.agent import AgentStructuredResponse as AgentStructuredResponse
+    from recollect.agent import BuiltInSection as BuiltInSection
+    from recollect.agent import CannedResponse as CannedResponse
+    from recollect.agent import Capability as Capability
+    from recollect.agent import CompositionMode as CompositionMode
+    from recollect.agent import DomainRegistry as DomainRegistry
+    from recollect.agent import EventKind as EventKind
+    from recollect.agent import EventSource as EventSource
+    from recollect.agent import Guideline as Guideline
+    from recollect.agent import InMemorySessions as InMemorySessions
+    from recollect.agent import MemoryOptions as MemoryOptions
+    from recollect.agent import PromptBuilder as PromptBuilder
+    from recollect.agent import Response as Response
+    from recollect.agent import Route as Route
+    from recollect.agent import SessionState as SessionState
+    from recollect.agent import SessionStore as SessionStore
+    from recollect.agent import State as State
+    from recollect.agent import StreamChunk as StreamChunk
+    from recollect.agent import Term as Term
+    from recollect.agent import Thresholds as Thresholds
+    from recollect.agent import ToolContext as ToolContext
+    from recollect.agent import ToolUpdate as ToolUpdate
+    from recollect.agent import adapt_event as adapt_event
+    from recollect.agent import create_message_event as create_message_event
+    from recollect.agent import create_session as create_session
+    from recollect.agent import create_tool_event as create_tool_event
+    from recollect.agent import define_tool as define_tool
+    from recollect.agent import enter_route as enter_route
+    from recollect.agent import enter_state as enter_state
+    from recollect.agent import generate_route_id as generate_route_id
+    from recollect.agent import generate_state_id as generate_state_id
+    from recollect.agent import generate_tool_id as generate_tool_id
+    from recollect.agent import merge_extracted as merge_extracted
+    from recollect.agent import session_data_to_state as session_data_to_state
+    from recollect.agent import session_state_to_data as session_state_to_data
     from recollect.app import Recollect as Recollect
     from recollect.chat import AnthropicModel as AnthropicModel
     from recollect.chat import Approval as Approval
@@ -101,11 +147,13 @@ if TYPE_CHECKING:
     from recollect.errors import AlreadyDecidedError as AlreadyDecidedError
     from recollect.errors import AtomSupersededError as AtomSupersededError
     from recollect.errors import BudgetExceededError as BudgetExceededError
+    from recollect.errors import CannedResponseError as CannedResponseError
     from recollect.errors import ChatError as ChatError
     from recollect.errors import ConfigurationError as ConfigurationError
     from recollect.errors import ConversationClosedError as ConversationClosedError
     from recollect.errors import EmbeddingError as EmbeddingError
     from recollect.errors import ExtractionError as ExtractionError
+    from recollect.errors import FlowError as FlowError
     from recollect.errors import InvalidArgumentError as InvalidArgumentError
     from recollect.errors import JobLostError as JobLostError
     from recollect.errors import MaxIterationsError as MaxIterationsError
@@ -124,6 +172,7 @@ if TYPE_CHECKING:
     from recollect.errors import ProviderTimeoutError as ProviderTimeoutError
     from recollect.errors import RecollectError as RecollectError
     from recollect.errors import SchemaVersionError as SchemaVersionError
+    from recollect.errors import SessionConflictError as SessionConflictError
     from recollect.errors import SkillError as SkillError
     from recollect.errors import StoreBusyError as StoreBusyError
     from recollect.errors import StoreClosedError as StoreClosedError

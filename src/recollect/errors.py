@@ -5,11 +5,14 @@
     │   ├── UnknownModelError         no provider knows the model's name
     │   ├── MissingKeyError           no API key was given or found in the environment
     │   ├── MissingExtraError         an optional package is not installed
-    │   └── AgentSpecError            an agent's description is wrong; says at which path
+    │   ├── AgentSpecError            an agent's description is wrong; says at which path
+    │   └── FlowError                 an agent's routes are wrong; says at which route, state or field
     ├── InvalidArgumentError          a value that was passed cannot be used; also a ValueError
     ├── NotFoundError                 nothing of that id is in this scope
     ├── ConversationClosedError       a closed conversation takes no more messages
     ├── TurnConflictError             another turn of the conversation is running
+    ├── SessionConflictError          another turn has changed the session meanwhile
+    ├── CannedResponseError           an agent that only says what is written has nothing to say
     ├── AlreadyDecidedError           the calls to approve were decided before, and their turn is over
     ├── SkillError                    a skill cannot be loaded or read
     ├── AtomSupersededError           a later atom took its place; supersede that one
@@ -117,6 +120,15 @@ class AgentSpecError(ConfigurationError):
         super().__init__(f"{whose}, at {path}: {problem}" if path else f"{whose}: {problem}")
 
 
+class FlowError(ConfigurationError):
+    """Something is wrong with an agent's routes at `place`, such as `route 'Book a flight', state 'Ask when'`."""
+
+    def __init__(self, place: str, problem: str) -> None:
+        self.place = place
+        self.problem = problem
+        super().__init__(f"{place[:1].upper()}{place[1:]}: {problem}")
+
+
 class InvalidArgumentError(RecollectError, ValueError):
     """A value that was passed cannot be used; nothing was changed."""
 
@@ -178,6 +190,29 @@ class TurnConflictError(RecollectError):
             f"Turn {turn_id!r} of conversation {id!r} is still running after {waited:g} seconds."
             " Try again when it is done, or pass a longer wait=... ."
         )
+
+
+class SessionConflictError(RecollectError):
+    """The session is not what is stored: another turn has changed it. Nothing of this turn was saved."""
+
+    def __init__(self, id: str, version: int, stored: int | None = None) -> None:
+        self.id = id
+        self.version = version
+        self.stored = stored
+        found = "a turn of it is running" if stored is None else f"version {stored} is stored"
+        super().__init__(
+            f"Session {id!r} was passed in version {version}, but {found}: load it again, and answer then."
+        )
+
+
+class CannedResponseError(RecollectError):
+    """None of the canned responses can be said here; `missing` are values that their templates want."""
+
+    def __init__(self, place: str, missing: Sequence[str] = ()) -> None:
+        self.place = place
+        self.missing = tuple(missing)
+        wanted = f" Their templates want: {', '.join(missing)}." if missing else ""
+        super().__init__(f"No canned response can be said at {place}.{wanted} Add one to the agent that needs no value.")
 
 
 class EmbeddingError(RecollectError):

@@ -16,6 +16,11 @@ import pytest
 import recollect
 
 NAMES = """
+Agent AgentStructuredResponse BuiltInSection CannedResponse Capability CompositionMode DomainRegistry END_ROUTE
+EventKind EventSource Guideline InMemorySessions MemoryOptions PromptBuilder Response Route
+SessionState SessionStore State StreamChunk Term Thresholds ToolContext ToolUpdate adapt_event create_message_event
+create_session create_tool_event define_tool enter_route enter_state
+generate_route_id generate_state_id generate_tool_id merge_extracted session_data_to_state session_state_to_data FlowError SessionConflictError CannedResponseError
 AgentSpec AgentSpecError AlreadyDecidedError AnthropicModel Approval AssistantTurn Atom AtomStatus
 AtomSupersededError Attachment Binding BudgetExceededError Category CategoryKind ChatError ChatOptions
 ChatReply ChatRequest ChatUsage Citation CompatibleModel ConfigurationError Conversation

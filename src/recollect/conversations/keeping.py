@@ -167,6 +167,7 @@ class Keeper:
             stop_reason=result.stop_reason,
             pending=result.pending,
             output=result.output,
+            model_calls=len(result.steps),
             context=self._prepared.context,
             problems=tuple(self._request.problems),
         )

@@ -11,7 +11,8 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, cast
 
 from recollect.chat import ChatOptions, LoopResult, run_loop_messages, stream_loop
 from recollect.chat.history import interrupted_result, is_sound, open_calls
@@ -31,6 +32,10 @@ from recollect.types.blocks import chat_messages
 from recollect.types.conversations import StoredMessage, TurnOutcome
 from recollect.types.scope import Scope
 from recollect.types.turns import TurnProblem
+
+if TYPE_CHECKING:
+    from recollect.jobs import Jobs
+    from recollect.stores import Store
 
 
 @dataclass(slots=True)
@@ -204,6 +209,12 @@ class Turns:
         turn.bound = replace(turn.bound, message_id=end.message_id)
         if end.open_skills:
             turn.options = replace(turn.options, open_skills=(*turn.options.open_skills, *end.open_skills))
+
+
+def unkept_turns(clock: Callable[[], datetime]) -> Turns:
+    """Turns of which nothing is kept: for an agent without a memory. Their requests name no conversation."""
+    runtime = Runtime(cast("Store", None), cast("Jobs", None), clock=clock)
+    return Turns(runtime, TurnClaims(runtime), lambda *_: None)
 
 
 async def _planned(asked: TurnRequest, turn: _Opened) -> None:

@@ -66,6 +66,7 @@ class Chat:
         given: ChatArguments,
         *,
         planner: Planner | None = None,
+        visibility: str = "user",
     ) -> None:
         self._user = user
         self._text = text
@@ -74,6 +75,7 @@ class Chat:
         self._model = model
         self._given = given
         self._planner = planner
+        self._visibility = visibility
         self._problems: list[TurnProblem] = []
         unknown = given.keys() - ChatArguments.__annotations__.keys()
         if unknown:
@@ -123,8 +125,10 @@ class Chat:
         said = self._text is not None and attachments
         assert asked.request is not None
         planner = self._planner
+        draft = asked.draft
         return replace(
             asked,
+            draft=None if draft is None else replace(draft, visibility=self._visibility),
             conversation_id=id,
             request=replace(asked.request, session=session, agent=planner),
             reply_to={"session_id": session.id},

@@ -129,6 +129,7 @@ class TurnResult:
     problems: tuple[TurnProblem, ...] = ()
     messages: tuple[StoredMessage, ...] = field(default=(), repr=False)
     output: Any = None
+    model_calls: int = 0
 
     @property
     def atoms_used(self) -> tuple[Atom, ...]:
@@ -156,4 +157,5 @@ def result_of(outcome: TurnOutcome, reply_to: Mapping[str, Any]) -> TurnResult:
         problems=outcome.problems,
         messages=outcome.appended_messages,
         output=outcome.output,
+        model_calls=outcome.model_calls,
     )

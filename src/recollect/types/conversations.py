@@ -149,6 +149,11 @@ class ToolInvocation:
     content: str | None = None
     is_error: bool = False
 
+    @property
+    def tool_name(self) -> str:
+        """The same as `name`."""
+        return self.name
+
 
 @dataclass(frozen=True, slots=True)
 class TurnOutcome:
@@ -156,7 +161,7 @@ class TurnOutcome:
 
     `status` is "completed", "max_cycles" (the cap was reached, and the model asked to answer without more tools),
     "approval" (calls in `pending` wait for a decision) or "truncated" (the provider's output limit cut the answer).
-    `appended_messages` are the user's message and what this run added to the log, in order. `context` is what was
+    `model_calls` counts the replies of the model. `appended_messages` are the user's message and what this run added to the log, in order. `context` is what was
     remembered, if that was asked for, and `problems` is what failed without ending the turn.
     """
 
@@ -171,6 +176,7 @@ class TurnOutcome:
     stop_reason: str = "end_turn"
     pending: tuple[ToolCall, ...] = ()
     output: Any = None
+    model_calls: int = 0
     context: WorkingContext | None = field(default=None, repr=False)
     problems: tuple[TurnProblem, ...] = ()
 

@@ -1,0 +1,93 @@
+"""An agent that holds a goal-directed conversation: routes, states, data to gather.
+
+A turn is understand → move → reply: one structured call reads the message, code walks on along the route, and one plain
+call answers. `move` is pure, so that flows can be tested without a model.
+"""
+
+from recollect.agent.agent import Agent
+from recollect.agent.canned import CannedResponse
+from recollect.agent.choosing import Thresholds
+from recollect.agent.domains import DomainRegistry
+from recollect.agent.events import (
+    Event,
+    EventKind,
+    EventSource,
+    adapt_event,
+    create_message_event,
+    create_status_event,
+    create_tool_event,
+)
+from recollect.agent.gathering import GatherSchema
+from recollect.agent.ids import generate_route_id, generate_state_id, generate_tool_id
+from recollect.agent.memory import MemoryOptions
+from recollect.agent.move import Heard, Moved, move
+from recollect.agent.prompts import BuiltInSection, PromptBuilder
+from recollect.agent.response import AgentStructuredResponse, Response, StreamChunk, Trace
+from recollect.agent.route import Route, RouteRef
+from recollect.agent.session import (
+    SessionState,
+    create_session,
+    enter_route,
+    enter_state,
+    merge_extracted,
+    session_data_to_state,
+    session_state_to_data,
+)
+from recollect.agent.sessions import InMemorySessions, SessionStore
+from recollect.agent.state import END_ROUTE, State, StateRef, Transition
+from recollect.agent.tooling import define_tool
+from recollect.agent.understand import Limits
+from recollect.agent.values import Capability, CompositionMode, Guideline, GuidelineMatch, Term
+from recollect.tools.context import ToolContext, ToolUpdate
+
+__all__ = [
+    "END_ROUTE",
+    "Agent",
+    "AgentStructuredResponse",
+    "BuiltInSection",
+    "CannedResponse",
+    "Capability",
+    "CompositionMode",
+    "DomainRegistry",
+    "Event",
+    "EventKind",
+    "EventSource",
+    "GatherSchema",
+    "Guideline",
+    "GuidelineMatch",
+    "Heard",
+    "InMemorySessions",
+    "Limits",
+    "MemoryOptions",
+    "Moved",
+    "PromptBuilder",
+    "Response",
+    "Route",
+    "RouteRef",
+    "SessionState",
+    "SessionStore",
+    "State",
+    "StateRef",
+    "StreamChunk",
+    "Term",
+    "Thresholds",
+    "ToolContext",
+    "ToolUpdate",
+    "Trace",
+    "Transition",
+    "adapt_event",
+    "create_message_event",
+    "create_session",
+    "create_status_event",
+    "create_tool_event",
+    "define_tool",
+    "enter_route",
+    "enter_state",
+    "generate_route_id",
+    "generate_state_id",
+    "generate_tool_id",
+    "merge_extracted",
+    "move",
+    "session_data_to_state",
+    "session_state_to_data",
+]

@@ -1,0 +1,310 @@
+"""How an agent responds: it finds the session and whose memory it is, runs the turn, and saves what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypedDict, cast
+
+from recollect.agent.events import Event, EventSource, create_message_event, create_tool_event, messages_of
+from recollect.agent.hooks import call_after
+from recollect.agent.memory import tools_of, user_of
+from recollect.agent.response import Response, StreamChunk, last_chunk
+from recollect.agent.session import SessionState, create_session, enter_route
+from recollect.agent.setting import UNSET
+from recollect.agent.turn import AgentTurn
+from recollect.chat.approval import Approval, as_approvals
+from recollect.conversations import checks
+from recollect.conversations.turn_requests import TurnRequest
+from recollect.conversations.turns import unkept_turns
+from recollect.errors import ConfigurationError, InvalidArgumentError, SessionConflictError
+from recollect.request import Request
+from recollect.turn.chatting import Chat, ChatArguments
+from recollect.turn.handle import UserHandle
+from recollect.turn.tolerating import tolerated
+from recollect.turn.values import TurnResult, result_of
+from recollect.types import Message, ReplyDelta, TextDelta, message_text
+from recollect.types.conversations import TurnOutcome
+from recollect.types.scope import Scope
+from recollect.types.turns import Identity, Session, TurnProblem
+
+if TYPE_CHECKING:
+    from recollect.agent.agent import Agent
+
+TAIL = 30
+_NOBODY = Scope("", "", "")
+
+
+class RespondArguments(TypedDict, total=False):
+    """What `respond` and `respond_stream` take by keyword."""
+
+    approvals: Mapping[str, Any] | None
+    user: Any
+    extras: Mapping[str, Any] | None
+    sender: Identity | None
+    metadata: Mapping[str, Any] | None
+    idempotency_key: str | None
+    trace_id: str | None
+    wait: float
+
+
+@dataclass(slots=True)
+class _Begun:
+    """A turn that has begun: what was said, whose it is, and the session as it was."""
+
+    turn: AgentTurn
+    session: SessionState
+    said: Message | None
+    chat: Chat | None
+    request: TurnRequest | None
+    problems: list[TurnProblem]
+
+
+class Responding:
+    """Answers for an agent."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+        self._turns = unkept_turns(lambda: agent.clock())
+        self._running: set[str] = set()
+        self._lines: dict[str, asyncio.Lock] = {}
+
+    async def respond(
+        self,
+        history: Any,
+        session: SessionState | str | None,
+        override: Mapping[str, Any] | None,
+        more: Mapping[str, Any],
+    ) -> Response:
+        """The answer, when it is complete."""
+        async with self._begun(history, session, override, more) as begun:
+            if begun.chat is not None:
+                result = await begun.chat.answer()
+            else:
+                assert begun.request is not None
+                result = result_of(await self._turns.run(begun.request), begun.request.reply_to)
+            response = await self._ended(begun, result)
+        await call_after(self._agent.after_response, response)
+        return response
+
+    async def stream(
+        self,
+        history: Any,
+        session: SessionState | str | None,
+        override: Mapping[str, Any] | None,
+        more: Mapping[str, Any],
+    ) -> AsyncGenerator[StreamChunk, None]:
+        """The answer as it comes, and the response last."""
+        accumulated = ""
+        async with self._begun(history, session, override, more) as begun:
+            items: AsyncGenerator[ReplyDelta | TurnResult | TurnOutcome, None]
+            if begun.chat is not None:
+                items = begun.chat.stream()
+            else:
+                assert begun.request is not None
+                items = self._turns.stream(begun.request)
+            async with aclosing(items):
+                async for item in items:
+                    if isinstance(item, TextDelta):
+                        accumulated += item.text
+                        yield StreamChunk(item.text, accumulated)
+                    elif isinstance(item, TurnOutcome):
+                        result = result_of(item, {})
+                    elif isinstance(item, TurnResult):
+                        result = item
+            response = await self._ended(begun, result)
+        await call_after(self._agent.after_response, response)
+        yield last_chunk(accumulated, response)
+
+    async def _ended(self, begun: _Begun, result: TurnResult) -> Response:
+        response = begun.turn.response(result, begun.session.version)
+        if begun.problems:
+            response = replace(response, problems=(*begun.problems, *response.problems))
+        if self._agent.persistence is not None:
+            await self._agent.persistence.save(response.session, _events(self._agent.name, begun.said, response))
+        return response
+
+    @asynccontextmanager
+    async def _begun(
+        self,
+        history: Any,
+        session: SessionState | str | None,
+        override: Mapping[str, Any] | None,
+        more: Mapping[str, Any],
+    ) -> AsyncIterator[_Begun]:
+        agent = self._agent
+        agent.check()
+        given = _arguments(more)
+        if not isinstance(override, Mapping | None):
+            raise InvalidArgumentError(f"context_override is a mapping, not {override!r:.80}.")
+        async with self._held(session) as found:
+            approvals, goes_on, found = self._decisions(given.get("approvals"), history, found)
+            messages = None if history is None else messages_of(history)
+            if approvals and messages is None:
+                messages = messages_of(_note(found, approvals))
+            if isinstance(history, str) and agent.persistence is not None and agent.memory is None:
+                messages = [*messages_of(await agent.persistence.history(found.id, TAIL)), *(messages or ())]
+            user = await user_of(agent.memory, found, given.get("user"))
+            keeps_log = user is not None and (history is None or isinstance(history, str))
+            turn = AgentTurn(
+                agent,
+                found,
+                None if keeps_log else messages or (),
+                override,
+                approvals=approvals,
+                goes_on=goes_on,
+            )
+            said = messages[-1] if messages and messages[-1].role == "user" and not approvals else None
+            begun = _Begun(turn, found, said, None, None, [])
+            if user is None:
+                begun.request = self._request(turn, found, messages or (), given)
+            else:
+                begun.chat = await self._chat(begun, user, messages, given, approvals, goes_on)
+            yield begun
+
+    @asynccontextmanager
+    async def _held(self, session: SessionState | str | None) -> AsyncIterator[SessionState]:
+        """The session, which no other turn of this process has meanwhile."""
+        store = self._agent.persistence
+        if isinstance(session, str):
+            if store is None:
+                raise InvalidArgumentError(
+                    f"session {session!r} is only named: pass Agent(persistence=...), or the last response's session."
+                )
+            line = self._lines.setdefault(session, asyncio.Lock())
+            try:
+                async with line, self._alone(await store.load(session) or create_session(session)) as found:
+                    yield found
+            finally:
+                if not line.locked():
+                    self._lines.pop(session, None)
+            return
+        if not isinstance(session, SessionState | None):
+            raise InvalidArgumentError(f"session is a SessionState or the id of one, not {session!r:.80}.")
+        found = create_session() if session is None else session
+        async with self._alone(found):
+            stored = None if store is None or session is None else await store.load(found.id)
+            if stored is not None and stored.version != found.version:
+                raise SessionConflictError(found.id, found.version, stored.version)
+            yield found
+
+    @asynccontextmanager
+    async def _alone(self, session: SessionState) -> AsyncIterator[SessionState]:
+        if session.id in self._running:
+            raise SessionConflictError(session.id, session.version)
+        self._running.add(session.id)
+        try:
+            yield session
+        finally:
+            self._running.discard(session.id)
+
+    def _decisions(
+        self, given: Any, history: Any, session: SessionState
+    ) -> tuple[dict[str, Approval], bool, SessionState]:
+        """Decisions on a waiting call of a state; or whether they are for the reply that the log holds; and the session
+        in the route that waits."""
+        if given is None:
+            return {}, False, session
+        if history is not None:
+            raise InvalidArgumentError("approvals go on with a turn: pass them without a history.")
+        approvals = as_approvals(given)
+        if approvals.keys() <= {each.call.id for each in session.waiting} and approvals:
+            return approvals, False, session
+        for id, left in session.left.items():
+            if approvals and approvals.keys() <= {each.call.id for each in left.waiting}:
+                title = self._agent.routes_by_id[id].title if id in self._agent.routes_by_id else id
+                return approvals, False, enter_route(session, id, title, at=self._agent.clock())
+        if self._agent.memory is None:
+            waits = ", ".join(each.call.id for each in session.waiting) or "nothing"
+            raise InvalidArgumentError(f"approvals names {', '.join(approvals) or 'no call'}; what waits is: {waits}.")
+        return {}, True, session
+
+    def _request(self, turn: AgentTurn, session: SessionState, messages: Any, given: RespondArguments) -> TurnRequest:
+        agent = self._agent
+        options = agent.options
+        if agent.model is not None:
+            options = replace(options, model=agent.model)
+        elif options.model == UNSET:
+            raise ConfigurationError(f"{agent.place} has no model: pass Agent(model=...).")
+        extras = given.get("extras")
+        checks.context_values("extras", extras)
+        return TurnRequest(
+            scope=_NOBODY,
+            conversation_id=None,
+            options=options,
+            draft=None,
+            said=messages[-1:],
+            request=Request(Session(session.id), given.get("sender"), dict(extras or {}), agent=turn),
+            reply_to={"session_id": session.id},
+            keeps_user=False,
+            keeps_reply=False,
+            plan=turn.plan,
+            agent=agent.name,
+            trace_id=given.get("trace_id"),
+        )
+
+    async def _chat(
+        self,
+        begun: _Begun,
+        user: UserHandle,
+        messages: list[Message] | None,
+        given: RespondArguments,
+        approvals: Mapping[str, Approval],
+        goes_on: bool,
+    ) -> Chat:
+        agent, turn = self._agent, begun.turn
+        options = agent.memory_options
+        namespace = options.namespace_of(agent.name)
+        last = messages[-1] if messages else None
+        if not goes_on and (last is None or last.role != "user"):
+            raise InvalidArgumentError("with a memory the user speaks first: pass what they said.")
+        turn.memory_tools = await tolerated(tools_of(user, namespace, options), "recall", begun.problems) or ()
+        more: ChatArguments = {
+            "options": replace(agent.options, model="") if agent.options.model == UNSET else agent.options,
+            "session_id": begun.session.id,
+            "recall": options.recall,
+            "close_after": options.close_after,
+        }
+        for name in ("extras", "sender", "metadata", "idempotency_key", "trace_id", "wait"):
+            if given.get(name) is not None:
+                more[name] = given[name]
+        if goes_on:
+            more["approvals"] = given.get("approvals")
+        text = None if goes_on or last is None else message_text(last)
+        visibility = "internal" if approvals else "user"
+        return Chat(user, text, namespace, options.space, agent.model, more, planner=turn, visibility=visibility)
+
+
+def _arguments(more: Mapping[str, Any]) -> RespondArguments:
+    unknown = more.keys() - RespondArguments.__annotations__.keys()
+    if unknown:
+        raise InvalidArgumentError(f"respond takes no {', '.join(sorted(unknown))}.")
+    return cast("RespondArguments", more)
+
+
+def _note(session: SessionState, approvals: Mapping[str, Approval]) -> str:
+    """A decision in words, for the model and the log."""
+    words = []
+    for each in session.waiting:
+        approval = approvals.get(each.call.id)
+        if approval is not None:
+            reason = f" ({approval.reason})" if approval.reason else ""
+            words.append(f"{each.call.name} was {'approved' if approval.approved else 'denied'}{reason}")
+    return f"(A person decided: {'; '.join(words)}.)"
+
+
+def _events(agent: str, said: Message | None, response: Response) -> list[Event]:
+    """What was said and done in a turn, as a session's history has it."""
+    found = []
+    if said is not None:
+        found.append(create_message_event(EventSource.CUSTOMER, "user", message_text(said)))
+    if response.tool_calls:
+        calls = [
+            {"tool_id": each.name, "arguments": dict(each.arguments), "result": each.content}
+            for each in response.tool_calls
+        ]
+        found.append(create_tool_event(EventSource.AI_AGENT, calls))
+    found.append(create_message_event(EventSource.AI_AGENT, agent, response.message))
+    return found

@@ -1,0 +1,379 @@
+"""One turn of an agent: understand, move, reply. The turn lifecycle runs it once the user's message is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from recollect.agent.context import context_values, resolve_context
+from recollect.agent.gathering import InvalidValue
+from recollect.agent.hooks import BeforeResponse, call_before
+from recollect.agent.move import Move, Moved, Ran, RunTool, move
+from recollect.agent.reply import all_texts, canned_levels, matched, reply_prompt, sayable, saying, wording
+from recollect.agent.response import ModelCall, Response, RouteInfo, StateInfo, Trace
+from recollect.agent.session import SessionState, ToolRun, WaitingCall
+from recollect.agent.understand import (
+    Questions,
+    Understanding,
+    Unreadable,
+    output_schema,
+    questions,
+    read_answer,
+    system_prompt,
+    user_prompt,
+)
+from recollect.agent.values import CompositionMode, GuidelineMatch
+from recollect.chat import ChatOptions
+from recollect.chat.approval import Approval, decided
+from recollect.chat.budget import check_budget
+from recollect.chat.dispatch import call_settings, caller_for
+from recollect.errors import OutputValidationError
+from recollect.tools import Tool, dispatch
+from recollect.tools.context import ToolContext, ToolUpdate
+from recollect.turn.values import TurnResult
+from recollect.types import (
+    ChatReply,
+    ChatUsage,
+    Message,
+    ToolCall,
+    ToolResult,
+    assistant_message,
+    message_text,
+    user_message,
+)
+from recollect.types.conversations import ToolInvocation
+from recollect.types.ids import new_id
+from recollect.types.turns import TurnProblem
+
+if TYPE_CHECKING:
+    from recollect.agent.agent import Agent
+
+BEGIN = "(The conversation begins: speak first.)"
+READINGS = 2
+"""How often the model is asked when its reading of a message cannot be read."""
+CHOOSE = "Choose the answer that fits best what is to be said now. Answer with JSON."
+
+
+class AgentTurn:
+    """A turn that is being planned, and what becomes of it. The session it was given stays as it was.
+
+    `history` are the messages to answer, if they are not those of the log; `approvals` decides a waiting call of a
+    state, and `goes_on` means that the reply itself is taken up again, where it waited for a decision.
+    """
+
+    def __init__(
+        self,
+        agent: Agent,
+        session: SessionState,
+        history: Sequence[Message] | None,
+        override: Mapping[str, Any] | None,
+        *,
+        approvals: Mapping[str, Approval] | None = None,
+        goes_on: bool = False,
+        tools: Sequence[Tool] = (),
+    ) -> None:
+        self.name = agent.name
+        self.memory_tools: Sequence[Tool] = tools
+        self._agent = agent
+        self._session = session
+        self._history = history
+        self._override = override
+        self._approvals = approvals or {}
+        self._goes_on = goes_on
+        self._context: Any = None
+        self._moved = Moved(session)
+        self._matches: list[GuidelineMatch] = []
+        self._understood = Understanding()
+        self._calls: list[ModelCall] = []
+        self._invoked: list[ToolInvocation] = []
+        self._updates: list[ToolUpdate] = []
+        self._problems: list[TurnProblem] = []
+        self._replying = False
+        self._reply_sent: tuple[str | None, Sequence[Message]] | None = None
+
+    async def plan(self, options: ChatOptions, history: list[Message]) -> tuple[ChatOptions, list[Message]]:
+        """Understand and move; gives how the model is to reply, and to what."""
+        messages = history if self._history is None else list(self._history)
+        await self._resolve(messages)
+        if not self._goes_on:
+            self._understood = await self._understand(options, messages)
+            await self._move()
+        else:
+            self._moved = self._standing()
+        moved, heard = self._moved, self._understood.heard
+        self._session = moved.session
+        self._matches = matched(self._agent.guidelines_at(moved.route, moved.state), heard)
+        self._replying = True
+        if not messages:
+            messages = [user_message(BEGIN)]
+        if self._agent.composition_mode is CompositionMode.CANNED_STRICT:
+            return await self._strictly(options, messages), messages
+        options = self._reply_options(options)
+        self._reply_sent = (options.system, tuple(messages))
+        return options, messages
+
+    async def _resolve(self, messages: Sequence[Message]) -> None:
+        agent = self._agent
+        self._context = await resolve_context(agent.context, self._session, self._override)
+        change = await call_before(agent.before_response, BeforeResponse(self._session, tuple(messages), self._context))
+        if change is not None:
+            self._override = {**(self._override or {}), **change}
+            self._context = await resolve_context(self._context, self._session, change)
+        self._session = agent.restored(self._session)
+
+    async def _understand(self, options: ChatOptions, messages: Sequence[Message]) -> Understanding:
+        """What the newest message means; nothing, if nobody spoke or nothing is to be decided."""
+        if self._approvals or not messages or messages[-1].role != "user":
+            return Understanding()
+        asked = self._questions(message_text(messages[-1]))
+        if asked.is_empty:
+            return Understanding()
+        agent, session = self._agent, self._session
+        system = system_prompt(agent.name, asked, session, agent.terms)
+        said = [user_message(user_prompt(asked, session, messages, self._now()))]
+        schema = output_schema(asked)
+        for attempt in range(1, READINGS + 1):
+            reply = await self._ask("understand", options, system, said, schema)
+            try:
+                return read_answer(reply.text, asked, session)
+            except Unreadable as problem:
+                if attempt == READINGS:
+                    raise OutputValidationError("what was understood", str(problem), reply.text, said) from None
+                correction = f"That cannot be read: {problem}. Answer again, with the corrected JSON and nothing else."
+                said = [*said, assistant_message(reply.text or "(nothing)"), user_message(correction)]
+        raise AssertionError("unreachable")
+
+    def _questions(self, said: str) -> Questions:
+        agent = self._agent
+        return questions(
+            agent.routes_by_id,
+            agent.route_keys,
+            self._session,
+            agent.guidelines,
+            agent.canned_responses,
+            agent.ranked_routes(said),
+            agent.limits,
+        )
+
+    async def _ask(
+        self, purpose: str, options: ChatOptions, system: str, messages: Sequence[Message], schema: Mapping[str, Any]
+    ) -> ChatReply:
+        """One structured call."""
+        model = self._agent.understand_model or options.model
+        bare = replace(
+            options, model=model, system=system, tools=None, skills=None, skill_resolver=None, tool_choice=None
+        )
+        check_budget(bare, messages, ())
+        settings = {**call_settings(bare), "output_schema": schema}
+        reply = await caller_for(bare).complete(tuple(messages), system, (), settings)
+        self._calls.append(ModelCall(purpose, system, tuple(messages), reply.text, reply.usage or ChatUsage()))
+        return reply
+
+    async def _move(self) -> None:
+        agent = self._agent
+        walk: Move = move(
+            agent.routes_by_id,
+            self._session,
+            self._understood.heard,
+            self._now(),
+            thresholds=agent.thresholds,
+            decides=bool(self._approvals),
+        )
+        try:
+            wanted = next(walk)
+            while True:
+                wanted = walk.send(await self._run(wanted))
+        except StopIteration as stop:
+            self._moved = stop.value
+
+    def _standing(self) -> Moved:
+        """Where the session stands, for a reply that is taken up again."""
+        session, current = self._session, self._session.current_route
+        route = None if current is None else self._agent.routes_by_id.get(current.id)
+        at = session.current_state
+        state = route.state(at.id) if route is not None and at is not None else None
+        return Moved(session, route, state)
+
+    async def _run(self, wanted: RunTool) -> Ran:
+        """Run the tool of a state, unless a person must decide first."""
+        tool = wanted.state.tool
+        assert tool is not None
+        self._session = wanted.session
+        call = ToolCall(new_id("call"), tool.name, wanted.arguments)
+        run = ToolRun(tool.name, dict(wanted.arguments))
+        if tool.requires_approval:
+            outcome = self._decided(wanted, call, tool)
+            if outcome is None:
+                return Ran(run, waiting=WaitingCall(wanted.state.id, call))
+            if isinstance(outcome, ToolResult):
+                self._invoked.append(ToolInvocation(call.id, call.name, call.input, outcome.content, is_error=True))
+                return Ran(replace(run, error=outcome.content))
+            call = outcome
+        result = await dispatch(call, {tool.name: tool})
+        updates, self._updates = self._updates, []
+        self._invoked.append(ToolInvocation(call.id, call.name, call.input, result.content, result.is_error))
+        if result.is_error:
+            return Ran(replace(run, error=result.content))
+        data = {name: value for update in updates for name, value in update.data.items()}
+        context = {name: value for update in updates for name, value in update.context.items()}
+        return Ran(replace(run, content=result.content), result.value, data, context)
+
+    def _decided(self, wanted: RunTool, call: ToolCall, tool: Tool) -> ToolCall | ToolResult | None:
+        """The call to run, the result that it was denied or cannot run, or None if it waits."""
+        waiting = next((each.call for each in wanted.session.waiting if each.state_id == wanted.state.id), None)
+        approval = None if waiting is None else self._approvals.get(waiting.id)
+        if waiting is not None and approval is not None:
+            return decided(waiting, approval)
+        try:
+            tool.bind(call.input)
+        except ValueError as problem:  # nobody is asked to approve what cannot run
+            return ToolResult(call.id, f"Invalid arguments for {tool.name}: {problem}", is_error=True, name=tool.name)
+        return None
+
+    def _reply_options(self, options: ChatOptions) -> ChatOptions:
+        agent, moved, heard = self._agent, self._moved, self._understood.heard
+        context = context_values(self._context)
+        levels = canned_levels(moved, agent.canned_responses)
+        texts: list[str] = []
+        if agent.composition_mode is not CompositionMode.FLUID:
+            texts = all_texts(levels, moved.session.extracted, self._context)
+        system = reply_prompt(
+            agent.persona,
+            moved,
+            heard,
+            self._matches,
+            context,
+            agent.routes_by_id,
+            agent.offered_routes() if moved.route is None else (),
+            wording(agent.composition_mode, texts),
+            options.system,
+        )
+        tools = agent.tools_at(moved.route, self._matches, (*(options.tools or ()), *self.memory_tools))
+        return replace(options, system=system, tools=tools or None)
+
+    async def _strictly(self, options: ChatOptions, messages: Sequence[Message]) -> ChatOptions:
+        """Options by which a canned response is said, and nothing else."""
+        agent, moved, heard = self._agent, self._moved, self._understood.heard
+        place = f"agent {agent.name!r}" if moved.route is None else (moved.state or moved.route).place
+        data = moved.session.extracted
+        texts = sayable(canned_levels(moved, agent.canned_responses), data, self._context, heard, place)
+        text = texts[0] if len(texts) == 1 else await self._choose(options, texts, messages)
+        return replace(
+            options,
+            model="canned",
+            chat_fn=saying(text),
+            chat_stream_fn=None,
+            system=None,
+            tools=None,
+            skills=None,
+            skill_resolver=None,
+            tool_choice=None,
+        )
+
+    async def _choose(self, options: ChatOptions, texts: Sequence[str], messages: Sequence[Message]) -> str:
+        keyed = {f"r{number}": text for number, text in enumerate(texts, 1)}
+        agent, moved = self._agent, self._moved
+        prompt = reply_prompt(
+            agent.persona,
+            moved,
+            self._understood.heard,
+            self._matches,
+            context_values(self._context),
+            agent.routes_by_id,
+            agent.offered_routes() if moved.route is None else (),
+            "",
+            options.system,
+        )
+        listed = "\n".join(f"{key}: {text}" for key, text in keyed.items())
+        system = f"{prompt}\n\n# Answers\n{CHOOSE}\n{listed}"
+        schema = {
+            "type": "object",
+            "properties": {"answer": {"type": "string", "enum": list(keyed)}},
+            "required": ["answer"],
+            "additionalProperties": False,
+        }
+        said = [user_message(user_prompt(Questions({}), self._session, messages, self._now()))]
+        reply = await self._ask("choose", options, system, said, schema)
+        found = next((key for key in keyed if f'"{key}"' in reply.text), None)
+        if found is None:
+            raise OutputValidationError("the answer to be said", f"it is none of {', '.join(keyed)}", reply.text, said)
+        return keyed[found]
+
+    def tool_context(self) -> ToolContext:
+        """What tools of this turn may know."""
+        route = self._moved.route
+        current = self._session.current_route
+        if route is None and current is not None:
+            route = self._agent.routes_by_id.get(current.id)
+        domains = self._agent.domains.filtered(None if route is None else route.domains)
+        return ToolContext(self._context, self._session, dict(self._session.extracted), domains)
+
+    def update(self, update: ToolUpdate) -> None:
+        """Take what a tool gives back: with the state's walk, or at once if the model called it."""
+        if not self._replying:
+            self._updates.append(update)
+            return
+        data = dict(self._session.extracted)
+        for name, value in update.data.items():
+            if value is None:
+                data.pop(name, None)
+                continue
+            try:
+                if self._moved.route is None:
+                    raise InvalidValue("no route is active that could hold it")
+                data[name] = self._moved.route.gathering.check(name, value)
+            except InvalidValue as problem:
+                self._problems.append(TurnProblem("tool_data", InvalidValue(f"{name}: {problem}")))
+        self._session = replace(self._session, extracted=data, context={**self._session.context, **update.context})
+        self._context = self._agent.updated_context(self._context, update.context)
+
+    def reply_metadata(self) -> Mapping[str, Any]:
+        """What is kept with the stored reply."""
+        route, state = self._moved.route, self._moved.state
+        return {
+            "agent": self.name,
+            **({} if route is None else {"route": route.id}),
+            **({} if state is None else {"state": state.id}),
+        }
+
+    def response(self, result: TurnResult, version: int) -> Response:
+        """The turn's answer, once it has been given."""
+        moved = self._moved
+        if self._reply_sent is not None:
+            system, messages = self._reply_sent
+            self._calls.append(ModelCall("reply", system, messages, result.text, result.usage, result.model_calls))
+        titles = {id: route.title for id, route in self._agent.routes_by_id.items()}
+        heard = self._understood.heard
+        trace = Trace(
+            scores={titles[id]: score for id, score in (heard.scores or {}).items()},
+            route=moved.choice.why,
+            walked=moved.walked,
+            conditions=tuple(sorted(heard.holds)),
+            guidelines=tuple(self._matches),
+            rejected=heard.rejected,
+            problems=self._understood.problems,
+            calls=tuple(self._calls),
+        )
+        waiting = tuple(each.call for each in self._session.waiting)
+        return Response(
+            message=result.text,
+            session=replace(
+                self._session,
+                version=version + 1,
+                metadata={**self._session.metadata, "last_updated_at": self._now()},
+            ),
+            tool_calls=(*self._invoked, *result.tool_invocations),
+            route=None if moved.route is None else RouteInfo(moved.route.id, moved.route.title),
+            state=None if moved.state is None else StateInfo(moved.state.id, moved.state.title),
+            completed=moved.ended,
+            pending=(*waiting, *result.pending),
+            trace=trace,
+            conversation_id=result.conversation_id,
+            context=result.context,
+            problems=(*result.problems, *self._problems),
+        )
+
+    def _now(self) -> datetime:
+        return self._agent.clock()

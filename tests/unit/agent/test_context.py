@@ -1,0 +1,296 @@
+"""The context of a turn: made, merged in the right order, never changed, and shown without its secrets."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import json
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from enum import Enum, IntEnum
+from types import MappingProxyType
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
+
+from recollect.agent.context import context_values, resolve_context
+from recollect.agent.session import SessionState, create_session
+from recollect.errors import InvalidArgumentError
+
+
+@dataclass
+class Account:
+    name: str
+    plan: str = "free"
+    token: str = field(default="s3cret", repr=False)
+    size: int = field(init=False, default=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Frozen:
+    name: str
+    plan: str = "free"
+
+
+class Model(BaseModel):
+    name: str
+    plan: str = "free"
+    key: SecretStr = SecretStr("s3cret")
+    hidden: str = Field(default="s3cret", repr=False)
+    left_out: str = Field(default="s3cret", exclude=True)
+
+
+class Open(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+    name: str = "Maya"
+
+
+class Client:
+    """An object of another kind."""
+
+    name = "db"
+
+
+def session(**context: Any) -> SessionState:
+    return replace(create_session("web-42"), context=context)
+
+
+async def test_override_beats_session_beats_given() -> None:
+    found = await resolve_context({"a": 1, "b": 1, "c": 1}, session(b=2, c=2), {"c": 3, "d": 3})
+    assert found == {"a": 1, "b": 2, "c": 3, "d": 3}
+
+
+async def test_without_a_context_there_is_what_session_and_override_hold() -> None:
+    assert await resolve_context(None, session(), None) == {}
+    assert await resolve_context(None, session(a=1), {"b": 2}) == {"a": 1, "b": 2}
+
+
+@pytest.mark.parametrize("kind", [Account, Frozen, Model])
+async def test_a_dataclass_or_model_is_merged_by_name(kind: type[Any]) -> None:
+    found = await resolve_context(kind(name="Maya"), session(plan="pro", other=1), {"name": "Ana"})
+    assert type(found) is kind
+    assert (found.name, found.plan) == ("Ana", "pro")
+    assert not hasattr(found, "other")
+
+
+@pytest.mark.parametrize("kind", [Account, Frozen, Model])
+async def test_a_name_that_it_has_not_cannot_be_overridden(kind: type[Any]) -> None:
+    with pytest.raises(InvalidArgumentError, match=f"the context {kind.__name__} has no 'nmae', 'x'"):
+        await resolve_context(kind(name="Maya"), session(), {"nmae": "Ana", "plan": "pro", "x": 1})
+
+
+async def test_a_field_that_is_computed_cannot_be_overridden() -> None:
+    with pytest.raises(InvalidArgumentError, match="'size'"):
+        await resolve_context(Account("Maya"), session(), {"size": 2})
+    assert (await resolve_context(Account("Maya"), session(size=2))).size == 1
+
+
+async def test_an_open_model_takes_more_names() -> None:
+    found = await resolve_context(Open(), session(lang="pt"), {"plan": "pro"})
+    assert found.model_dump() == {"name": "Maya", "lang": "pt", "plan": "pro"}
+
+
+async def test_another_object_is_passed_on_as_it_is() -> None:
+    client = Client()
+    assert await resolve_context(client, session(name="x")) is client
+    assert client.name == "db"
+    with pytest.raises(InvalidArgumentError, match="of type Client takes no override"):
+        await resolve_context(client, session(), {"name": "x"})
+
+
+async def test_a_class_is_no_context() -> None:
+    with pytest.raises(InvalidArgumentError, match="the class Account"):
+        await resolve_context(Account, session())
+
+
+async def test_an_override_is_a_mapping() -> None:
+    with pytest.raises(InvalidArgumentError, match="override is a mapping"):
+        await resolve_context({}, session(), [("a", 1)])  # type: ignore[arg-type]
+
+
+async def test_a_function_makes_the_context() -> None:
+    async def loaded(current: SessionState) -> Mapping[str, Any]:
+        return {"id": current.id}
+
+    async def by_name(*, session: SessionState) -> Mapping[str, Any]:
+        return {"id": session.id}
+
+    def maybe(db: str = "db", session: SessionState | None = None) -> Mapping[str, Any]:
+        return {"id": session.id if session else None, "db": db}
+
+    def positional(current: SessionState, /) -> Mapping[str, Any]:
+        return {"id": current.id}
+
+    class Loader:
+        def load(self, session: SessionState) -> Frozen:
+            return Frozen(session.id)
+
+    def two(db: str, current: SessionState) -> Mapping[str, Any]:
+        return {"id": current.id, "db": db}
+
+    assert await resolve_context(lambda: {"a": 1}, session(), {"b": 2}) == {"a": 1, "b": 2}
+    assert await resolve_context(loaded, session()) == {"id": "web-42"}
+    assert await resolve_context(by_name, session()) == {"id": "web-42"}
+    assert await resolve_context(maybe, session()) == {"id": "web-42", "db": "db"}
+    assert await resolve_context(positional, session()) == {"id": "web-42"}
+    assert await resolve_context(Loader().load, session(), {"plan": "pro"}) == Frozen("web-42", "pro")
+    assert await resolve_context(functools.partial(two, "x"), session()) == {"id": "web-42", "db": "x"}
+    assert await resolve_context(lambda: None, session()) == {}
+
+
+async def test_a_default_that_holds_something_is_kept() -> None:
+    assert await resolve_context(lambda db={"a": 1}: db, session()) == {"a": 1}
+
+
+async def test_a_function_that_wants_more_is_refused() -> None:
+    with pytest.raises(InvalidArgumentError, match="wants a, b"):
+        await resolve_context(lambda a, b: {}, session())
+
+
+async def test_a_function_that_fails_is_heard() -> None:
+    def broken() -> None:
+        raise LookupError("no such user")
+
+    with pytest.raises(LookupError, match="no such user"):
+        await resolve_context(broken, session())
+
+
+async def test_a_function_that_blocks_does_not_hold_up_others() -> None:
+    here = threading.get_ident()
+    found = await resolve_context(lambda: {"thread": threading.get_ident()}, session())
+    assert found["thread"] != here
+
+
+names = st.sampled_from(["name", "plan", "lang", "x"])
+values = st.dictionaries(names, st.text(max_size=5) | st.lists(st.integers(), max_size=2), max_size=4)
+
+
+@given(values, values, st.none() | values)
+async def test_nothing_that_was_given_is_changed(
+    given_one: dict[str, Any], added: dict[str, Any], override: dict[str, Any] | None
+) -> None:
+    current = session(**added)
+    before = copy.deepcopy((given_one, current, override))
+    found = await resolve_context(given_one, current, override)
+    assert found == {**given_one, **added, **(override or {})}
+    found["changed"] = True
+    assert (given_one, current, override) == before
+
+
+@pytest.mark.parametrize("make", [Account, Model])
+async def test_a_turn_gets_a_copy(make: Any) -> None:
+    original = make(name="Maya")
+    (await resolve_context(original, session())).name = "Ana"
+    assert original.name == "Maya"
+
+
+class Colour(Enum):
+    RED = "red"
+
+
+class Level(IntEnum):
+    HIGH = 3
+
+
+class Loud(str):
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return "LOUD"
+
+
+def test_plain_values_are_shown() -> None:
+    moment = datetime(2026, 3, 1, 10, tzinfo=UTC)
+    shown = context_values(
+        {
+            "text": "a",
+            "loud": Loud("quiet"),
+            "none": None,
+            "yes": True,
+            "number": 1.5,
+            "price": Decimal("9.90"),
+            "id": UUID(int=1),
+            "day": date(2026, 3, 1),
+            "moment": moment,
+            "time": time(9, 30),
+            "colour": Colour.RED,
+            "level": Level.HIGH,
+            "list": [1, (2, {3}), {"a": Colour.RED}],
+            "tags": frozenset({"b", "a"}),
+            "map": MappingProxyType({1: "one", Colour.RED: 2}),
+        }
+    )
+    assert shown == {
+        "text": "a",
+        "loud": "quiet",
+        "none": None,
+        "yes": True,
+        "number": 1.5,
+        "price": "9.90",
+        "id": "00000000-0000-0000-0000-000000000001",
+        "day": "2026-03-01",
+        "moment": "2026-03-01T10:00:00+00:00",
+        "time": "09:30:00",
+        "colour": "red",
+        "level": 3,
+        "list": [1, [2, [3]], {"a": "red"}],
+        "tags": ["a", "b"],
+        "map": {"1": "one", "red": 2},
+    }
+
+
+def test_secrets_and_objects_are_left_out_at_any_depth() -> None:
+    secret = SecretStr("s3cret")
+    context = {
+        "_token": "s3cret",
+        "client": Client(),
+        "account": Account("Maya"),
+        "fn": print,
+        "key": secret,
+        "bytes": b"s3cret",
+        "nan": float("nan"),
+        "deep": [{"_x": "s3cret", "y": secret, "z": [secret, 1]}],
+        None: "s3cret",
+        (1, 2): "s3cret",
+    }
+    assert context_values(context) == {"deep": [{"z": [1]}]}
+
+
+def test_hidden_fields_are_left_out() -> None:
+    assert context_values(Account("Maya")) == {"name": "Maya", "plan": "free", "size": 1}
+    assert context_values(Model(name="Maya")) == {"name": "Maya", "plan": "free"}
+    assert context_values(Open.model_validate({"lang": "pt", "_x": 1})) == {"name": "Maya", "lang": "pt"}
+
+
+@pytest.mark.parametrize("context", [None, Client(), Account, Model, 5, "text", print])
+def test_of_other_objects_nothing_is_shown(context: Any) -> None:
+    assert context_values(context) == {}
+
+
+def test_values_that_hold_themselves_come_to_an_end() -> None:
+    endless: dict[str, Any] = {"a": 1}
+    endless["again"] = endless
+    assert json.dumps(context_values(endless)).count("again") < 30
+
+
+plain = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text().filter(lambda k: k[:1] != "_"), inner, max_size=3)
+    ),
+    max_leaves=10,
+)
+
+
+@given(st.dictionaries(st.text().filter(lambda k: k[:1] != "_"), plain, max_size=4))
+def test_what_is_json_is_shown_as_it_is(context: dict[str, Any]) -> None:
+    assert context_values(context) == context
+    assert json.loads(json.dumps(context_values(context), allow_nan=False)) == context
