@@ -41,6 +41,9 @@ class Choice:
     why: str
 
 
+NO_CHOICE = Choice(None, "")
+
+
 def choose(
     routes: Mapping[str, Route],
     session: SessionState,

@@ -82,6 +82,11 @@ class Trace:
             total = total + call.usage
         return total
 
+    @property
+    def tokens(self) -> int:
+        """How many tokens that were, as far as the provider says."""
+        return self.usage.total_tokens or 0
+
     def __str__(self) -> str:
         lines = [f"route: {self.route}"]
         lines += [f"score: {title} {score:g}" for title, score in self.scores.items()]
@@ -89,7 +94,7 @@ class Trace:
         lines += [f"guideline: {match.guideline.action} ({match.rationale})" for match in self.guidelines]
         lines += [f"rejected: {each.field}={each.value!r} ({each.problem})" for each in self.rejected]
         lines += [f"problem: {problem}" for problem in self.problems]
-        lines += [f"call: {call.purpose}, {call.usage.total_tokens} tokens" for call in self.calls]
+        lines += [f"call: {call.purpose}, {call.usage.total_tokens or 0} tokens" for call in self.calls]
         return "\n".join(lines)
 
 

@@ -8,9 +8,10 @@ from typing import Any, Literal
 
 from recollect.agent.drawing import described, route_mermaid
 from recollect.agent.flow import check_route, check_way
-from recollect.agent.gathering import GatherSchema, InvalidValue
+from recollect.agent.gathering import GatherSchema
 from recollect.agent.ids import generate_route_id, generate_state_id
 from recollect.agent.state import State, Transition, canned, fields_known
+from recollect.agent.value_reading import InvalidValue
 from recollect.agent.values import Guideline, as_value
 from recollect.errors import FlowError
 

@@ -8,7 +8,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from recollect.agent.context import context_values, resolve_context
-from recollect.agent.gathering import InvalidValue
 from recollect.agent.hooks import BeforeResponse, call_before
 from recollect.agent.move import Move, Moved, Ran, RunTool, move
 from recollect.agent.reply import all_texts, canned_levels, matched, reply_prompt, sayable, saying, wording
@@ -24,6 +23,7 @@ from recollect.agent.understand import (
     system_prompt,
     user_prompt,
 )
+from recollect.agent.value_reading import InvalidValue
 from recollect.agent.values import CompositionMode, GuidelineMatch
 from recollect.chat import ChatOptions
 from recollect.chat.approval import Approval, decided

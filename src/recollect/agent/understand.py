@@ -14,11 +14,11 @@ from typing import Any
 
 from recollect.agent.canned import CannedResponse
 from recollect.agent.choosing import sole_entry
-from recollect.agent.gathering import InvalidValue
 from recollect.agent.move import Heard, Rejected, retry_condition
 from recollect.agent.route import Route
 from recollect.agent.session import Progress, SessionState
 from recollect.agent.state import State
+from recollect.agent.value_reading import InvalidValue
 from recollect.agent.values import Guideline, Term
 from recollect.types import Message, message_text
 from recollect.types.jsontext import dump_json
@@ -35,18 +35,22 @@ routes: how much the newest message asks for each route, from 0 to 100. Always s
 message goes on with it, answers its question or corrects something in it. Leave out routes it has nothing to do with. \
 A completed route counts only if the user wants to do it once more."""
 ABOUT_DATA = """\
-data: every value that the user states in the newest message, under the route it belongs to; also one stated earlier \
-that is not known yet. Only what the user said, nothing guessed. A correction replaces what is known. Dates are \
-YYYY-MM-DD, counted from today. Leave out what was not stated."""
+data: every value of these fields that the user states in the newest message; also one stated earlier that is not \
+known yet. Only what the user said, nothing guessed, and as it was said even if a limit forbids it. A correction \
+replaces what is known. Dates are YYYY-MM-DD, counted from today. A value that is an object is given as JSON text."""
 ABOUT_FORGET = """\
 forget: known fields that the user takes back, or wants to change without saying to what."""
 ABOUT_CONDITIONS = """\
 conditions: the keys of the conditions that hold now."""
 
-_LIMITS = (
-    *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength", "maxLength", "pattern"),
-    *("minItems", "maxItems", "uniqueItems", "default"),
-)
+_VALUE = {
+    "anyOf": [
+        {"type": "string"},
+        {"type": "number"},
+        {"type": "boolean"},
+        {"type": "array", "items": {"anyOf": [{"type": "string"}, {"type": "number"}]}},
+    ]
+}
 _FENCED = re.compile(r"\s*```[a-zA-Z]*\s*\n(.*?)\n?\s*```\s*\Z", re.DOTALL)
 
 
@@ -163,8 +167,9 @@ def system_prompt(name: str, asked: Questions, session: SessionState, terms: Seq
     if asked.scored:
         parts.append(ABOUT_ROUTES)
         parts.append("\n".join(_listed(route, asked.keys, session) for route in asked.scored))
-    if any(route.gatherable for route in asked.open):
-        parts += [ABOUT_DATA, ABOUT_FORGET]
+    fields = [line for route in asked.open for line in _fields(route, asked.keys[route.id])]
+    if fields:
+        parts += [ABOUT_DATA, "\n".join(fields), ABOUT_FORGET]
     if asked.conditions:
         parts.append(ABOUT_CONDITIONS)
         parts.append("\n".join(f"{key}: {text}" for key, text in asked.condition_keys().items()))
@@ -180,6 +185,15 @@ def _listed(route: Route, keys: Mapping[str, str], session: SessionState) -> str
     if route.conditions:
         about += f" When: {'; '.join(route.conditions)}."
     return f"{about} (completed)" if session.has_completed(route.id) else about
+
+
+def _fields(route: Route, key: str) -> list[str]:
+    """The fields that may be stated, each with its schema."""
+    gathering = route.gathering
+    found = [f"- {key}.{name}: {dump_json(gathering.fields[name].schema)}" for name in route.gatherable]
+    if found and gathering.definitions:
+        found.append(f"  where $defs is {dump_json(gathering.definitions)}")
+    return found
 
 
 def user_prompt(asked: Questions, session: SessionState, history: Sequence[Message], now: datetime) -> str:
@@ -227,68 +241,32 @@ def _quoted(message: Message, longest: int) -> str:
 def output_schema(asked: Questions) -> dict[str, Any]:
     """The JSON schema of the answer: only the parts that are asked for."""
     properties: dict[str, Any] = {}
-    definitions: dict[str, Any] = {}
     if asked.scored:
         names = [asked.keys[route.id] for route in asked.scored]
         score = {"type": "integer", "minimum": 0, "maximum": 100}
-        properties["routes"] = _list_of(
-            _object({"route": {"type": "string", "enum": names}, "score": score}, every=True)
-        )
-    fields = {asked.keys[route.id]: _fields(route, asked.keys[route.id], definitions) for route in asked.open}
-    fields = {key: schema for key, schema in fields.items() if schema}
-    if fields:
-        properties["data"] = _object({key: _object(schema) for key, schema in fields.items()})
-        names = [f"{key}.{name}" for key, schema in fields.items() for name in schema]
-        properties["forget"] = _list_of({"type": "string", "enum": names})
+        properties["routes"] = _list_of(_object({"route": {"type": "string", "enum": names}, "score": score}))
+    names = [f"{asked.keys[route.id]}.{name}" for route in asked.open for name in route.gatherable]
+    if names:
+        named = {"type": "string", "enum": names}
+        properties["data"] = _list_of(_object({"field": named, "value": _VALUE}))
+        properties["forget"] = _list_of(named)
     if asked.conditions:
         properties["conditions"] = _list_of({"type": "string", "enum": list(asked.condition_keys())})
-    schema = _object(properties, every=True)
-    return {**schema, "$defs": definitions} if definitions else schema
+    return _object(properties)
 
 
-def _object(properties: Mapping[str, Any], *, every: bool = False) -> dict[str, Any]:
-    found = {"type": "object", "properties": dict(properties), "additionalProperties": False}
-    return {**found, "required": list(properties)} if every else found
+def _object(properties: Mapping[str, Any]) -> dict[str, Any]:
+    # Nothing is optional: providers allow few optional parts, and a list says as well what was not stated.
+    return {
+        "type": "object",
+        "properties": dict(properties),
+        "required": list(properties),
+        "additionalProperties": False,
+    }
 
 
 def _list_of(schema: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "array", "items": schema}
-
-
-def _fields(route: Route, key: str, definitions: dict[str, Any]) -> dict[str, Any]:
-    fields = route.gathering.fields
-    found = {name: _loosened(fields[name].schema) for name in route.gatherable}
-    if not route.gathering.definitions:
-        return found
-    for name, schema in route.gathering.definitions.items():
-        definitions[f"{key}__{name}"] = _renamed(_loosened(schema), key)
-    return {name: _renamed(schema, key) for name, schema in found.items()}
-
-
-def _loosened(schema: Any) -> Any:
-    """A schema whose limits are told, not enforced: held to them, a model would make 9 passengers of 12."""
-    if isinstance(schema, list):
-        return [_loosened(each) for each in schema]
-    if not isinstance(schema, Mapping):
-        return schema
-    limits = {name: schema[name] for name in _LIMITS if name in schema}
-    kept = {name: value if name == "enum" else _loosened(value) for name, value in schema.items() if name not in limits}
-    if limits and "type" in schema:
-        about = f"Should have {dump_json(limits)}; give what was said even so."
-        kept["description"] = f"{schema['description']} {about}" if schema.get("description") else about
-    return kept
-
-
-def _renamed(schema: Any, key: str) -> Any:
-    """A schema whose references point to the definitions of its own route."""
-    if isinstance(schema, Mapping):
-        return {
-            name: f"#/$defs/{key}__{value.removeprefix('#/$defs/')}"
-            if name == "$ref" and isinstance(value, str) and value.startswith("#/$defs/")
-            else _renamed(value, key)
-            for name, value in schema.items()
-        }
-    return [_renamed(each, key) for each in schema] if isinstance(schema, list) else schema
 
 
 def read_answer(text: str, asked: Questions, session: SessionState) -> Understanding:
@@ -348,26 +326,51 @@ def _values(
 ) -> tuple[dict[str, dict[str, Any]], list[Rejected]]:
     found: dict[str, dict[str, Any]] = {}
     rejected: list[Rejected] = []
-    if given is not None and not isinstance(given, Mapping):
-        problems.append(f"data is no object: {given!r:.80}")
-        given = None
-    for key, values in (given or {}).items():
+    for named, value in _stated(given, problems):
+        key, _, name = named.partition(".")
         route = routes.get(key)
-        if route is None or not isinstance(values, Mapping):
-            if values is not None:
-                problems.append(f"values of an unknown route {key!r:.80}: {values!r:.80}")
+        if value is None:
+            continue  # how some models say that nothing was stated
+        if route is None or name not in route.gatherable:
+            problems.append(f"unknown field {named!r:.80}")
             continue
-        for name, value in values.items():
-            if value is None:
-                continue  # how some models say that nothing was stated
-            if name not in route.gatherable:
-                problems.append(f"{key} has no field {name!r:.80}")
-                continue
-            try:
-                found.setdefault(route.id, {})[name] = route.gathering.check(name, value)
-            except InvalidValue as problem:
-                rejected.append(Rejected(name, value, str(problem)))
-    return found, rejected
+        try:
+            found.setdefault(route.id, {})[name] = _checked(route, name, value)
+        except InvalidValue as problem:
+            rejected.append(Rejected(name, value, str(problem)))
+    return {id: values for id, values in found.items() if values}, rejected
+
+
+def _checked(route: Route, name: str, value: Any) -> Any:
+    try:
+        return route.gathering.check(name, value)
+    except InvalidValue:
+        if not isinstance(value, str) or not value.lstrip().startswith(("{", "[")):
+            raise
+        try:
+            read = json.loads(value)
+        except (ValueError, RecursionError):
+            read = value
+        return route.gathering.check(name, read)
+
+
+def _stated(given: Any, problems: list[str]) -> list[tuple[str, Any]]:
+    """Fields and values; models that are held to no schema also write them as an object, by route or with a dot."""
+    if isinstance(given, Mapping):
+        found = []
+        for key, value in given.items():
+            parts = value.items() if isinstance(value, Mapping) and "." not in key else ()
+            found += [(f"{key}.{name}", each) for name, each in parts] or [(key, value)]
+        return found
+    found = []
+    for each in given if isinstance(given, list) else []:
+        if isinstance(each, Mapping) and isinstance(each.get("field"), str):
+            found.append((each["field"], each.get("value")))
+        else:
+            problems.append(f"data has no field in {each!r:.80}")
+    if not isinstance(given, list | None):
+        problems.append(f"data is no list: {given!r:.80}")
+    return found
 
 
 def _forgotten(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from recollect.chat.model import ChatRequest
@@ -54,13 +54,10 @@ def understands(
         meant = {**(scores or {}), **({} if route is None else {route: score})}
         if meant or "routes" in parts:
             answer["routes"] = [{"route": _key(each, parts), "score": given} for each, given in meant.items()]
-        keys = [_key(route, parts, "data")] if route is not None and "data" in parts else None
         if stated:
-            answer["data"] = {}
-            for name, value in stated.items():
-                answer["data"].setdefault(_holder(name, parts, keys), {})[name] = value
+            answer["data"] = [{"field": _field(name, parts, route), "value": value} for name, value in stated.items()]
         if forget:
-            answer["forget"] = [f"{_holder(name, parts, keys)}.{name}" for name in forget]
+            answer["forget"] = [_field(name, parts, route) for name in forget]
         if holds:
             answer["conditions"] = _held(holds, request)
         return answers(answer, usage=usage)
@@ -68,36 +65,42 @@ def understands(
     return step
 
 
-def _key(route: Route | str, parts: Mapping[str, Any], where: str = "routes") -> str:
+def _key(route: Route | str, parts: Mapping[str, Any]) -> str:
     """What the model calls a route."""
-    if where == "data":
-        known = list(parts["data"]["properties"])
-    else:
-        known = parts["routes"]["items"]["properties"]["route"]["enum"] if "routes" in parts else []
-    from recollect.agent.ids import slug  # tests of other things need no agents
-
-    title = route if isinstance(route, str) else route.title
-    key = slug(title)
-    if key in known or where == "data":
-        return key
-    if not known and "data" in parts and key in parts["data"]["properties"]:
-        return key  # it is the only one, so that its score was not asked for
-    raise ScriptError(f"the route {title!r} was not asked about; the agent asked about: {', '.join(known) or 'none'}.")
+    known = parts["routes"]["items"]["properties"]["route"]["enum"] if "routes" in parts else []
+    key = _slug(route)
+    if key in known or (not known and any(name.startswith(f"{key}.") for name in _fields(parts))):
+        return key  # its score was not asked for if it is the only one
+    there = ", ".join(known) or "none"
+    raise ScriptError(f"the route {_title(route)!r} was not asked about; the agent asked about: {there}.")
 
 
-def _holder(name: str, parts: Mapping[str, Any], keys: Iterable[str] | None) -> str:
-    """The route that a field belongs to: the one that is meant, or the only one that has it."""
-    routes: Mapping[str, Any] = parts["data"]["properties"] if "data" in parts else {}
-    for key in keys or ():
-        if key in routes and name in routes[key]["properties"]:
-            return key
-    found = [key for key, each in routes.items() if name in each["properties"]]
+def _field(name: str, parts: Mapping[str, Any], route: Route | str | None) -> str:
+    """What the model calls a field: of the route that is meant, or of the only one that has it."""
+    known = _fields(parts)
+    if route is not None and f"{_slug(route)}.{name}" in known:
+        return f"{_slug(route)}.{name}"
+    found = [each for each in known if each.partition(".")[2] == name]
     if not found:
-        there = ", ".join(f"{key}.{field}" for key, each in routes.items() for field in each["properties"])
-        raise ScriptError(f"the field {name!r} was not asked about; the agent asked about: {there or 'none'}.")
+        there = ", ".join(known) or "none"
+        raise ScriptError(f"the field {name!r} was not asked about; the agent asked about: {there}.")
     if len(found) > 1:
         raise ScriptError(f"the field {name!r} is in several routes ({', '.join(found)}): say which with route=... .")
     return found[0]
+
+
+def _fields(parts: Mapping[str, Any]) -> list[str]:
+    return list(parts["data"]["items"]["properties"]["field"]["enum"]) if "data" in parts else []
+
+
+def _slug(route: Route | str) -> str:
+    from recollect.agent.ids import slug  # tests of other things need no agents
+
+    return slug(_title(route))
+
+
+def _title(route: Route | str) -> str:
+    return route if isinstance(route, str) else route.title
 
 
 def _held(holds: Sequence[str], request: ChatRequest) -> list[str]:
