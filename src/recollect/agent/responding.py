@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, cast
 from recollect.agent.events import Event, EventSource, create_message_event, create_tool_event, messages_of
 from recollect.agent.hooks import call_after
 from recollect.agent.memory import tools_of, user_of
+from recollect.agent.moves import Ran
 from recollect.agent.response import Response, StreamChunk, last_chunk
 from recollect.agent.session import SessionState, create_session, enter_route
 from recollect.agent.setting import UNSET
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from recollect.agent.agent import Agent
 
 TAIL = 30
+MOST_TRIED = 1_000
 _NOBODY = Scope("", "", "")
 
 
@@ -70,6 +73,7 @@ class Responding:
         self._turns = unkept_turns(lambda: agent.clock())
         self._running: set[str] = set()
         self._lines: dict[str, asyncio.Lock] = {}
+        self._done: OrderedDict[tuple[str, int], dict[str, Ran]] = OrderedDict()
 
     async def respond(
         self,
@@ -120,6 +124,7 @@ class Responding:
 
     async def _ended(self, begun: _Begun, result: TurnResult) -> Response:
         response = begun.turn.response(result, begun.session.version)
+        self._done.pop((begun.session.id, begun.session.version), None)
         if begun.problems:
             response = replace(response, problems=(*begun.problems, *response.problems))
         if self._agent.persistence is not None:
@@ -155,6 +160,7 @@ class Responding:
                 override,
                 approvals=approvals,
                 goes_on=goes_on,
+                done=self._tried(found),
             )
             said = messages[-1] if messages and messages[-1].role == "user" and not approvals else None
             begun = _Begun(turn, found, said, None, None, [])
@@ -163,6 +169,12 @@ class Responding:
             else:
                 begun.chat = await self._chat(begun, user, messages, given, approvals, goes_on)
             yield begun
+
+    def _tried(self, session: SessionState) -> dict[str, Ran]:
+        """What tools gave in a first try of the turn that failed: a refund is not paid twice for a lost connection."""
+        if len(self._done) > MOST_TRIED:
+            self._done.popitem(last=False)
+        return self._done.setdefault((session.id, session.version), {})
 
     @asynccontextmanager
     async def _held(self, session: SessionState | str | None) -> AsyncIterator[SessionState]:

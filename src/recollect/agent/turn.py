@@ -45,6 +45,7 @@ from recollect.types import (
 )
 from recollect.types.conversations import ToolInvocation
 from recollect.types.ids import new_id
+from recollect.types.jsontext import dump_json
 from recollect.types.turns import TurnProblem
 
 if TYPE_CHECKING:
@@ -60,7 +61,8 @@ class AgentTurn:
     """A turn that is being planned, and what becomes of it. The session it was given stays as it was.
 
     `history` are the messages to answer, if they are not those of the log; `approvals` decides a waiting call of a
-    state, and `goes_on` means that the reply itself is taken up again, where it waited for a decision.
+    state, and `goes_on` means that the reply itself is taken up again, where it waited for a decision. `done` is what
+    tools gave in a first try of this very turn, which failed later: they are not run again.
     """
 
     def __init__(
@@ -72,16 +74,17 @@ class AgentTurn:
         *,
         approvals: Mapping[str, Approval] | None = None,
         goes_on: bool = False,
-        tools: Sequence[Tool] = (),
+        done: dict[str, Ran] | None = None,
     ) -> None:
         self.name = agent.name
-        self.memory_tools: Sequence[Tool] = tools
+        self.memory_tools: Sequence[Tool] = ()
         self._agent = agent
         self._session = session
         self._history = history
         self._override = override
         self._approvals = approvals or {}
         self._goes_on = goes_on
+        self._done = {} if done is None else done
         self._context: Any = None
         self._moved = Moved(session)
         self._matches: list[GuidelineMatch] = []
@@ -211,6 +214,15 @@ class AgentTurn:
                 self._invoked.append(ToolInvocation(call.id, call.name, call.input, outcome.content, is_error=True))
                 return Ran(replace(run, error=outcome.content))
             call = outcome
+        key = dump_json([wanted.state.id, call.input])
+        if key in self._done:
+            return self._done[key]
+        ran = await self._dispatched(call, tool, run)
+        if ran.run.error is None:
+            self._done[key] = ran
+        return ran
+
+    async def _dispatched(self, call: ToolCall, tool: Tool, run: ToolRun) -> Ran:
         result = await dispatch(call, {tool.name: tool})
         updates, self._updates = self._updates, []
         self._invoked.append(ToolInvocation(call.id, call.name, call.input, result.content, result.is_error))
