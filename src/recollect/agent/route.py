@@ -62,9 +62,13 @@ class Route:
         self.gather_schema = gather_schema
         self.canned_responses = canned(canned_responses, self.place)
         self.guidelines: list[Guideline] = []
+        self.changes = 0
+        """How often it was changed: what is known of it holds until it changes again."""
         for guideline in guidelines:
             self.create_guideline(guideline)
         self.initial_data = self._known(initial_data or {})
+        self.gatherable: tuple[str, ...] = ()
+        """The fields that its states ask the user for."""
         self._states: dict[str, State] = {}
         self.initial_state = State(self, generate_state_id(self.id, "start"), kind="start")
         self._states[self.initial_state.id] = self.initial_state
@@ -84,16 +88,6 @@ class Route:
         """All its states, the initial one first."""
         return tuple(self._states.values())
 
-    @property
-    def gatherable(self) -> tuple[str, ...]:
-        """The fields that its states ask the user for."""
-        return tuple(dict.fromkeys(name for state in self._states.values() for name in state.gather))
-
-    @property
-    def size(self) -> int:
-        """How much has been added to it: it grows with every state, way and guideline."""
-        return len(self.guidelines) + sum(1 + len(each.transitions) + len(each.guidelines) for each in self.states)
-
     def state(self, id: str) -> State | None:
         """The state of that id."""
         return self._states.get(id)
@@ -101,6 +95,7 @@ class Route:
     def create_guideline(self, guideline: Guideline | Mapping[str, Any] | None = None, **fields: Any) -> Route:
         """Add a guideline that holds in this route only."""
         self.guidelines.append(as_value(Guideline, guideline, fields))
+        self.changes += 1
         return self
 
     def describe(self) -> str:
@@ -164,6 +159,7 @@ class Route:
             **more,
         )
         self._states[state.id] = state
+        self._changed()
         return state
 
     def _free_id(self, given: str | None, description: str | None, place: str) -> str:
@@ -179,9 +175,15 @@ class Route:
 
     def _drop_state(self, state: State) -> None:
         del self._states[state.id]
+        self._changed()
 
     def _check_way(self, way: Transition) -> None:
+        self._changed()
         check_way(self, way)
+
+    def _changed(self) -> None:
+        self.changes += 1
+        self.gatherable = tuple(dict.fromkeys(name for state in self._states.values() for name in state.gather))
 
     def __repr__(self) -> str:
         return f"Route({self.title!r}, id={self.id!r})"

@@ -42,7 +42,7 @@ class Setting:
     def __init__(self) -> None:
         self.routes_by_id: dict[str, Route] = {}
         self.route_keys: dict[str, str] = {}
-        self._ranking: tuple[tuple[str, ...], Relevance] | None = None
+        self._ranking: tuple[tuple[int, ...], Relevance] | None = None
         self._checked: tuple[Any, ...] | None = None
 
     def _add(self, route: Route) -> None:
@@ -57,8 +57,7 @@ class Setting:
 
     def check(self) -> None:
         """Raise `FlowError` if something is wrong with the routes, or if there is a place where nothing can be said."""
-        seen = tuple((route.id, route.size) for route in self.routes_by_id.values())
-        state = (seen, len(self.guidelines), len(self.capabilities), len(self.tools), self.domains.names)
+        state = (self._changes(), len(self.guidelines), len(self.capabilities), len(self.tools), self.domains.names)
         if self._checked == state:
             return
         for route in self.routes_by_id.values():
@@ -108,10 +107,13 @@ class Setting:
         return [routes[index] for index in self._relevance(routes).rank(said)]
 
     def _relevance(self, routes: Sequence[Route]) -> Relevance:
-        texts = tuple(_about(route) for route in routes)
-        if self._ranking is None or self._ranking[0] != texts:
-            self._ranking = (texts, Relevance(texts))
+        seen = self._changes()
+        if self._ranking is None or self._ranking[0] != seen:
+            self._ranking = (seen, Relevance([_about(route) for route in routes]))
         return self._ranking[1]
+
+    def _changes(self) -> tuple[int, ...]:
+        return tuple([route.changes for route in self.routes_by_id.values()])
 
     def prepare(self) -> None:
         """Load what ranks routes, which the first turn would do otherwise. Needless with a handful of routes."""

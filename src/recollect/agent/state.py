@@ -259,6 +259,7 @@ class State:
     def add_guideline(self, guideline: Guideline | Mapping[str, Any] | None = None, **fields: Any) -> State:
         """Add a guideline that holds in this state only."""
         self.guidelines.append(as_value(Guideline, guideline, fields))
+        self.route.changes += 1
         return self
 
     def follows(self) -> Iterator[State]:

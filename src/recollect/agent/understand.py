@@ -5,6 +5,7 @@ Only what is to be decided is asked. Where nothing is, there is no call.
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -58,7 +59,7 @@ class Unreadable(ValueError):
     """The model's answer cannot be read; the message is written for the model."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Questions:
     """What is to be decided: routes to score, routes whose fields may be stated, conditions that may hold."""
 
@@ -73,6 +74,7 @@ class Questions:
         """Whether there is nothing to ask."""
         return not (self.scored or self.conditions or any(route.gatherable for route in self.open))
 
+    @functools.cached_property
     def condition_keys(self) -> dict[str, str]:
         """What the model calls each condition."""
         return {f"c{number}": text for number, text in enumerate(self.conditions, 1)}
@@ -172,7 +174,7 @@ def system_prompt(name: str, asked: Questions, session: SessionState, terms: Seq
         parts += [ABOUT_DATA, "\n".join(fields), ABOUT_FORGET]
     if asked.conditions:
         parts.append(ABOUT_CONDITIONS)
-        parts.append("\n".join(f"{key}: {text}" for key, text in asked.condition_keys().items()))
+        parts.append("\n".join(f"{key}: {text}" for key, text in asked.condition_keys.items()))
     if terms:
         parts.append("Terms:\n" + "\n".join(f"- {term.name}: {term.description}" for term in terms))
     return "\n\n".join(parts)
@@ -251,7 +253,7 @@ def output_schema(asked: Questions) -> dict[str, Any]:
         properties["data"] = _list_of(_object({"field": named, "value": _VALUE}))
         properties["forget"] = _list_of(named)
     if asked.conditions:
-        properties["conditions"] = _list_of({"type": "string", "enum": list(asked.condition_keys())})
+        properties["conditions"] = _list_of({"type": "string", "enum": list(asked.condition_keys)})
     return _object(properties)
 
 
@@ -279,7 +281,7 @@ def read_answer(text: str, asked: Questions, session: SessionState) -> Understan
     problems: list[str] = []
     routes = {asked.keys[route.id]: route for route in asked.open}
     data, rejected = _values(answer.get("data"), routes, problems)
-    held = asked.condition_keys()
+    held = asked.condition_keys
     keys = _listed_texts(answer.get("conditions"), "conditions", problems)
     problems += [f"unknown condition {key!r:.80}" for key in keys if key not in held]
     heard = Heard(

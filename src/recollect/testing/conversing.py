@@ -1,0 +1,206 @@
+"""Conversations with an agent that are written down: what is said, what the model answers, what must come of it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Self
+
+from recollect.testing.scripted import ScriptedModel, ScriptError
+from recollect.types import Message, assistant_message, user_message
+
+if TYPE_CHECKING:
+    from recollect.agent import Agent, Response, Route, SessionState, State
+    from recollect.chat import Model
+
+_ANY: Any = object()
+
+
+class Dialogue:
+    """A conversation with an agent, turn by turn, in which the model answers as the test says.
+
+    The agent itself stays as it is: each turn is taken by a twin that has a scripted model. What was said is passed on
+    from turn to turn, and so is the session, or its id where the agent has `persistence`.
+
+    >>> import asyncio
+    >>> from recollect.agent import Agent
+    >>> from recollect.testing import says
+    >>> async def test():
+    ...     talk = Dialogue(Agent("Wanda"))
+    ...     await talk.says("Hi!", says("Hello! Where to?"))
+    ...     talk.expect(said="Where to?", calls=1)
+    >>> asyncio.run(test())
+    """
+
+    def __init__(self, agent: Agent, session: SessionState | str | None = None, *, user: Any = None) -> None:
+        self.agent = agent
+        self.session = session
+        self.responses: list[Response] = []
+        self._user = user
+        self._said: list[Message] = []
+
+    @property
+    def last(self) -> Response:
+        """The last response."""
+        if not self.responses:
+            raise ScriptError("nobody has spoken yet: begin with says(...) or begins(...).")
+        return self.responses[-1]
+
+    async def says(self, text: str, *script: Any, **more: Any) -> Response:
+        """The user says something, and the model answers by the script: `understands(...)` first where the agent has
+        something to decide, then what it says. Steps that are not used, or missing, fail. `more` goes to `respond`."""
+        self._said.append(user_message(text))
+        return await self._turn(text if self._is_kept else tuple(self._said), script, more)
+
+    async def begins(self, *script: Any, **more: Any) -> Response:
+        """The agent speaks without being spoken to."""
+        return await self._turn(None if self._is_kept or not self._said else tuple(self._said), script, more)
+
+    async def decides(self, decision: Any, *script: Any, **more: Any) -> Response:
+        """A person decides on all that is pending: True, False, or an `Approval`."""
+        pending = self.last.pending
+        if not pending:
+            raise ScriptError(f"there is nothing to decide: no call is pending.\n{self._shown()}")
+        return await self._turn(None, script, {**more, "approvals": {call.id: decision for call in pending}})
+
+    def expect(
+        self,
+        *,
+        route: Route | str | None = _ANY,
+        state: State | str | None = _ANY,
+        data: Mapping[str, Any] | None = None,
+        asks: Sequence[str] | None = None,
+        not_asks: Sequence[str] = (),
+        calls: int | None = None,
+        tools: Sequence[str] | None = None,
+        said: str | None = None,
+        completed: bool | None = None,
+        pending: Sequence[str] | None = None,
+    ) -> Self:
+        """Fail, with all that is different and the trace, unless the last response is like that.
+
+        `route` and `state` are themselves, or their title or id. `data` holds values that are known, as they are or as
+        JSON has them; None means that there is none. `asks` are the fields that the state asks for, all of them, and
+        `not_asks` some that it must not ask for. `calls` counts model calls. `tools` are the names of those that ran
+        and `pending` of those that wait, in order. `said` is a part of the message.
+        """
+        last = self.last
+        asked = asked_for(self.agent, last)
+        at_route = (None,) if last.route is None else (last.route.id, last.route.title)
+        at_state = (None,) if last.state is None else (last.state.id, last.state.description)
+        wrong = [
+            f"{what}: expected {given!r}, but it is {found[-1]!r}"
+            for what, given, found in (("route", route, at_route), ("state", state, at_state))
+            if given is not _ANY and getattr(given, "id", given) not in found
+        ]
+        wrong += self._wrong_data(data or {})
+        for what, expected, got in (
+            ("asks", None if asks is None else set(asks), set(asked)),
+            ("not_asks", set(), set(not_asks) & set(asked)),
+            ("calls", calls, last.trace.model_calls),
+            ("tools", None if tools is None else list(tools), [each.name for each in last.tool_calls]),
+            ("pending", None if pending is None else list(pending), [each.name for each in last.pending]),
+            ("completed", completed, last.completed),
+        ):
+            if expected is not None and expected != got:
+                wrong.append(f"{what}: expected {_listed(expected)}, but it is {_listed(got)}")
+        if said is not None and said not in last.message:
+            wrong.append(f"said: expected {said!r} in {last.message!r}")
+        if wrong:
+            raise ScriptError("\n".join([*wrong, self._shown()]))
+        return self
+
+    def _wrong_data(self, data: Mapping[str, Any]) -> list[str]:
+        from recollect.agent.gathering import GatherSchema
+
+        known = self.last.session.extracted
+        plain = GatherSchema.of(None, "").plain(known)
+        return [
+            f"data: expected {name}={value!r}, but it is {known.get(name)!r}"
+            for name, value in data.items()
+            if value != known.get(name) and value != plain.get(name)
+        ]
+
+    @property
+    def _is_kept(self) -> bool:
+        """Whether the agent itself knows what was said before."""
+        return self.agent.memory is not None or self.agent.persistence is not None
+
+    async def _turn(self, history: Any, script: Sequence[Any], more: Mapping[str, Any]) -> Response:
+        model = ScriptedModel(script)
+        named = {} if self._user is None else {"user": self._user}
+        response = await with_model(self.agent, model).respond(history, self.session, **named, **more)
+        self.responses.append(response)
+        self._said.append(assistant_message(response.message))
+        if not isinstance(self.session, str):
+            self.session = response.session
+        try:
+            model.assert_done()
+        except ScriptError as error:
+            raise ScriptError(f"{error}\n{self._shown()}") from None
+        return response
+
+    def _shown(self) -> str:
+        last = self.last
+        known = ", ".join(f"{name}={value!r}" for name, value in last.session.extracted.items()) or "nothing"
+        return f"--- turn {len(self.responses)}\nsaid: {last.message!r}\nknown: {known}\n{last.trace}"
+
+
+async def play(
+    agent: Agent,
+    conversation: Iterable[Sequence[Any]],
+    session: SessionState | str | None = None,
+    *,
+    user: Any = None,
+) -> list[Response]:
+    """Play a whole conversation. Each entry is one turn: what the user says (None: the agent begins), the model's
+    steps, and last, if you like, a mapping of what to `expect`.
+
+    >>> import asyncio
+    >>> from recollect.agent import Agent
+    >>> talk = [("Hi!", "Hello! Where to?", {"calls": 1}), ("To Rome.", "Rome it is.")]
+    >>> [str(response) for response in asyncio.run(play(Agent("Wanda"), talk))]
+    ['Hello! Where to?', 'Rome it is.']
+    """
+    talk = Dialogue(agent, session, user=user)
+    for text, *steps in conversation:
+        expected = steps.pop() if steps and isinstance(steps[-1], Mapping) else {}
+        await (talk.begins(*steps) if text is None else talk.says(text, *steps))
+        talk.expect(**expected)
+    return talk.responses
+
+
+def with_model(agent: Agent, model: str | Model) -> Agent:
+    """The same agent, routes and all, with another model. The agent that was passed stays as it is.
+
+    >>> from recollect.agent import Agent
+    >>> from recollect.testing import FlowModel
+    >>> wanda = Agent("Wanda", model="gpt-5")
+    >>> with_model(wanda, FlowModel()).model.model, wanda.model
+    ('flow', 'gpt-5')
+    """
+    from recollect.agent.responding import Responding
+
+    twin = copy.copy(agent)
+    twin.model = model
+    twin.understand_model = None
+    twin.options = replace(agent.options, chat_fn=None, chat_stream_fn=None)
+    twin._responding = Responding(twin)
+    return twin
+
+
+def asked_for(agent: Agent, response: Response) -> tuple[str, ...]:
+    """The fields that a response asks for: those of its state that are not known.
+
+    >>> from recollect.agent import Agent, Response, create_session
+    >>> asked_for(Agent("Wanda"), Response("Hello!", create_session()))
+    ()
+    """
+    route = None if response.route is None else agent.routes_by_id.get(response.route.id)
+    state = None if route is None or response.state is None else route.state(response.state.id)
+    return () if state is None else tuple(name for name in state.gather if name not in response.session.extracted)
+
+
+def _listed(value: Any) -> str:
+    return repr(sorted(value)) if isinstance(value, set) else repr(value)

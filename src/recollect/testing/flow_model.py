@@ -1,0 +1,209 @@
+"""`FlowModel`: plays an agent's model by rules, so that a flow can be walked without a network."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from recollect.chat.model import ChatRequest
+from recollect.testing.function import FunctionModel
+from recollect.testing.scripted import Step, answers, says
+from recollect.types import message_text
+from recollect.types.names import folded
+
+Reads = str | Callable[[str], Any]
+"""A regular expression whose first group is the value, or a function of the message that gives it or None."""
+
+MEANT, CURRENT, OTHER = 95, 80, 20
+
+_ROUTE = re.compile(r"^- (\w+): (.*)$", re.MULTILINE)
+_FIELD = re.compile(r"^- (\w+)\.(\w+): (\{.*\})$|^  where \$defs is (\{.*\})$", re.MULTILINE)
+_CONDITION = re.compile(r"^(c\d+): (.*)$", re.MULTILINE)
+_NEWEST = re.compile(r"^Newest message: (.*)$", re.MULTILINE)
+_CURRENT = re.compile(r"^Current route: (\w+)", re.MULTILINE)
+_KNOWN = re.compile(r"^Known: (.*)$", re.MULTILINE)
+_TASK = re.compile(r"^Do this: (.*)$", re.MULTILINE)
+_ASKED = re.compile(r"^To be asked for: (\S+)", re.MULTILINE)
+_OTHERWISE = re.compile(r"^(.* waits for a person's approval|.* is completed|\w+\(.*\) failed: .*?)[.:]", re.MULTILINE)
+_WORDING = re.compile(r'^- (".*")$', re.MULTILINE)
+_DATE = re.compile(r"\b\d{4}-\d{2}-\d{2}\b")
+_NUMBER = re.compile(r"(?<![\w.-])\d+(?![\w-])")
+_END = r"(?=\s*(?:[;\n]|,\s*[\w ]{1,40}?\s*(?:[:=]|\bis\b)|[.!?]*\s*$))"
+_COMMON = {
+    *("the", "and", "user", "users", "wants", "want", "asks", "ask", "about", "with", "for", "from", "that", "this"),
+    *("their", "they", "has", "have", "would", "like", "some", "tell", "when", "your", "you", "her", "his", "its"),
+}
+
+
+class FlowModel(FunctionModel):
+    """Understands by rule, and says what the flow would have it say.
+
+    It reads `field: value` and `field is value`, separated by `;`, and "forget the field"; of enums the option that is
+    named, and a day (2026-12-01) or a whole number where the route has one field of the kind. `reads` says how other
+    fields are read. A route is meant when a word of its title or conditions is said, or one of `routes[title]`; a
+    condition holds when one of the words of `holds[condition]` is said. Its replies are the first canned response that
+    the agent offers, else the state's description and what is asked for.
+
+    It knows no language: no synonyms, no negation, no earlier messages, and it calls no tools. What it misreads says
+    nothing about your flow; script such a turn with `understands(...)`.
+
+    >>> import asyncio
+    >>> from recollect.agent import Agent
+    >>> schema = {"type": "object", "properties": {"to": {"type": "string"}, "seats": {"type": "integer"}}}
+    >>> agent = Agent("Wanda", model=FlowModel(reads={"to": r"to ([A-Z]\\w+)"}))
+    >>> route = agent.create_route(title="Book a flight", gather_schema=schema)
+    >>> _ = route.initial_state.transition_to(chat_state="Ask where to and how many", gather=["to", "seats"])
+    >>> asyncio.run(agent.respond("A flight to Rome")).message
+    'Ask where to and how many (seats?)'
+    """
+
+    def __init__(
+        self,
+        *,
+        reads: Mapping[str, Reads] | None = None,
+        routes: Mapping[str, Sequence[str]] | None = None,
+        holds: Mapping[str, Sequence[str]] | None = None,
+    ) -> None:
+        super().__init__(self._answer, model="flow")
+        self._reads = dict(reads or {})
+        self._routes = {folded(title): tuple(words) for title, words in (routes or {}).items()}
+        self._holds = dict(holds or {})
+
+    def _answer(self, request: ChatRequest) -> Step:
+        asked = request.output_schema
+        if asked is None:
+            return says(_reply(request.system or ""))
+        if "answer" in asked["properties"]:
+            return answers({"answer": asked["properties"]["answer"]["enum"][0]})
+        return answers(self._understood(request, asked["properties"]))
+
+    def _understood(self, request: ChatRequest, parts: Mapping[str, Any]) -> dict[str, Any]:
+        system, prompt = request.system or "", message_text(request.messages[0])
+        message = json.loads(_found(_NEWEST, prompt) or '""')
+        current = _found(_CURRENT, prompt)
+        known = json.loads(_found(_KNOWN, prompt) or "{}")
+        answer: dict[str, Any] = {}
+        meant = None
+        if "routes" in parts:
+            keys = parts["routes"]["items"]["properties"]["route"]["enum"]
+            scores = self._scores(system, keys, current, message)
+            answer["routes"] = [{"route": key, "score": score} for key, score in scores.items()]
+            meant = next((key for key, score in scores.items() if score == MEANT), None)
+        if "data" in parts:
+            about = meant or current
+            fields = {key: each for key, each in _schemas(system).items() if about in (None, key)}
+            stated = [(key, name, each) for key in fields for name, each in self._values(fields[key], message).items()]
+            answer["data"] = [{"field": f"{key}.{name}", "value": value} for key, name, value in stated]
+            answer["forget"] = [
+                f"{key}.{name}"
+                for key, each in fields.items()
+                for name in each
+                if name in known.get(key, {}) and _is_said(f"forget (?:the |my )?{_label(name)}", message)
+            ]
+        if "conditions" in parts:
+            said = {key: self._holds.get(text, ()) for key, text in _CONDITION.findall(system)}
+            answer["conditions"] = [key for key, words in said.items() if _any_said(words, message)]
+        return answer
+
+    def _scores(self, system: str, keys: Sequence[str], current: str | None, message: str) -> dict[str, int]:
+        titles = dict(reversed(_ROUTE.findall(system)))
+        meant = [key for key in keys if self._is_meant(key, titles.get(key, ""), message)]
+        if current in meant or not meant:
+            return {} if current is None else {current: MEANT if current in meant else CURRENT}
+        return {meant[0]: MEANT, **({} if current is None else {current: OTHER})}
+
+    def _is_meant(self, key: str, about: str, message: str) -> bool:
+        for title, words in self._routes.items():
+            if folded(about).startswith(title):
+                return _any_said(words, message)
+        own = re.findall(r"\w+", folded(about.removesuffix(" (completed)")))
+        return _any_said([word for word in own if len(word) > 2 and word not in _COMMON], message)
+
+    def _values(self, schemas: Mapping[str, Any], message: str) -> dict[str, Any]:
+        found = {name: self._value(name, schema, schemas, message) for name, schema in schemas.items()}
+        return {name: value for name, value in found.items() if value is not None}
+
+    def _value(self, name: str, schema: Mapping[str, Any], others: Mapping[str, Any], message: str) -> Any:
+        labelled = re.search(rf"\b{_label(name)}\s*(?:[:=]|\bis\b)\s*(.+?){_END}", message, re.IGNORECASE)
+        if labelled:
+            return labelled.group(1).strip()
+        reads = self._reads.get(name)
+        if callable(reads):
+            return reads(message)
+        if reads is not None:
+            read = re.search(reads, message)
+            return None if read is None else read.group(1)
+        if "enum" in schema:
+            said = [(_last_said(str(each), message), each) for each in schema["enum"]]
+            return max(said, key=lambda each: each[0])[1] if any(at >= 0 for at, _ in said) else None
+        for is_kind, pattern in ((_is_day, _DATE), (_is_whole, _NUMBER)):
+            if is_kind(schema) and sum(map(is_kind, others.values())) == 1:
+                values = pattern.findall(message)
+                return values[0] if len(values) == 1 else None
+        return None
+
+
+def _reply(system: str) -> str:
+    """What a prompt would have said, in its own words."""
+    wording = _WORDING.findall(system.rpartition("# Wording")[2]) if "# Wording" in system else []
+    if wording:
+        return str(json.loads(wording[0]))
+    task = _found(_TASK, system)
+    if task is None:
+        return _found(_OTHERWISE, system) or "How can I help?"
+    asked = ", ".join(f"{name}?" for name in _ASKED.findall(system))
+    return f"{task} ({asked})" if asked else task
+
+
+def _schemas(system: str) -> dict[str, dict[str, Any]]:
+    """The fields that the agent asks about, with their schemas, by route."""
+    found: dict[str, dict[str, Any]] = {}
+    for key, name, schema, definitions in _FIELD.findall(system):
+        if definitions:
+            last = list(found)[-1]
+            found[last] = {each: _resolved(found[last][each], json.loads(definitions)) for each in found[last]}
+        else:
+            found.setdefault(key, {})[name] = json.loads(schema)
+    return {key: {name: _resolved(schema, {}) for name, schema in each.items()} for key, each in found.items()}
+
+
+def _resolved(schema: dict[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:
+    """A field's schema without the reference or the null beside it."""
+    if "$ref" in schema:
+        target: dict[str, Any] = definitions.get(schema["$ref"].removeprefix("#/$defs/"), schema)
+        return target
+    options = [each for each in schema.get("anyOf", ()) if each.get("type") != "null"]
+    return _resolved(options[0], definitions) if len(options) == 1 else schema
+
+
+def _label(name: str) -> str:
+    """A field's name as people write it: with or without underscores."""
+    return r"[ _]".join(map(re.escape, name.split("_")))
+
+
+def _is_day(schema: Mapping[str, Any]) -> bool:
+    return schema.get("format") == "date"
+
+
+def _is_whole(schema: Mapping[str, Any]) -> bool:
+    return schema.get("type") == "integer"
+
+
+def _any_said(words: Sequence[str], message: str) -> bool:
+    return any(_is_said(re.escape(word), message) for word in words)
+
+
+def _is_said(pattern: str, message: str) -> bool:
+    return re.search(rf"\b(?:{pattern})\b", message, re.IGNORECASE) is not None
+
+
+def _last_said(word: str, message: str) -> int:
+    places = [each.start() for each in re.finditer(rf"\b{re.escape(word)}\b", message, re.IGNORECASE)]
+    return places[-1] if places else -1
+
+
+def _found(pattern: re.Pattern[str], text: str) -> str | None:
+    match = pattern.search(text)
+    return None if match is None else match.group(1)
