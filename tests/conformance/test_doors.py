@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -12,9 +13,10 @@ from typing import Any
 import pytest
 
 from recollect import ChatOptions, ChatRequest, Identity, Recollect, Session, Tool, TurnConfig, TurnInput, User, request
+from recollect.agent import Agent, ToolContext, ToolUpdate, create_session, define_tool
 from recollect.conversations.turns import Turns
 from recollect.stores import ConversationLog
-from recollect.testing import FunctionModel, ScriptedModel, calls, says
+from recollect.testing import FunctionModel, ScriptedModel, calls, says, understands
 from recollect.turn import run_chat_turn
 from recollect.types.conversations import TurnOutcome
 
@@ -55,7 +57,20 @@ async def by_agent(user: User, space_id: str, model: ScriptedModel, text: str) -
     await user.agents.invoke("door", given, conversation_id=talk.id, model=model, memory_space_id=space_id)
 
 
-DOORS: list[Door] = [by_run_turn, by_stream_turn, by_run_chat_turn, by_chat, by_chat_stream, by_agent]
+async def by_respond(user: User, space_id: str, model: ScriptedModel, text: str) -> None:
+    agent = Agent("door", model=model, memory=user, memory_options={"space": "talks"})
+    await agent.respond(text, create_session("s"))
+
+
+async def by_respond_stream(user: User, space_id: str, model: ScriptedModel, text: str) -> None:
+    agent = Agent("door", model=model, memory=user, memory_options={"space": "talks"})
+    async for _ in agent.respond_stream(text, create_session("s")):
+        pass
+
+
+AGENTS: list[Door] = [by_respond, by_respond_stream]
+DOORS: list[Door] = [by_run_turn, by_stream_turn, by_run_chat_turn, by_chat, by_chat_stream, by_agent, *AGENTS]
+IN_A_SESSION: list[Door] = [by_run_chat_turn, *AGENTS]
 
 
 @pytest.fixture
@@ -90,11 +105,32 @@ async def test_nobody_is_reminded_of_what_they_have_just_said(
     assert str(model.requests[0].messages[-1].content) == SAID
 
     # The memory is there, or the test could not fail: a conversation that has no such turn in its tail is told of it.
-    talk = await user.conversations.find("door", "s" if door is by_run_chat_turn else None)
+    talk = await user.conversations.find("door", "s" if door in IN_A_SESSION else None)
     assert talk is not None
     await user.conversations.close(talk.id)
     await door(user, space.id, model, "What colour is the suitcase with my passport?")
     assert SAID in (model.requests[1].system or "")
+
+
+@pytest.mark.parametrize("ask", AGENTS, ids=lambda door: door.__name__)
+async def test_a_route_is_not_chosen_by_what_was_just_said_twice(
+    rc: Recollect, ask: Door, instant_memory: Callable[[User, str], None]
+) -> None:
+    """The message is read once, in its place: neither the reading nor the reply is reminded of it."""
+    user = rc.user("maya")
+    space = await user.memory.create_space("talks")
+    instant_memory(user, space.id)
+    model = ScriptedModel([understands(), says("Noted.")])
+    agent = Agent("door", model=model, memory=user, memory_options={"space": "talks"})
+    agent.create_route("Travel", conditions=["the user wants to travel"]).initial_state.transition_to(chat_state="Ask")
+    if ask is by_respond:
+        await agent.respond(SAID)
+    else:
+        assert [chunk.done async for chunk in agent.respond_stream(SAID)][-1]
+    reading, reply = model.requests
+    assert SAID not in f"{reading.system}{reply.system}"
+    assert [str(message.content).count(SAID) for message in reading.messages] == [1]
+    assert [str(message.content) for message in reply.messages] == [SAID]
 
 
 async def test_all_doors_lead_through_one_place(rc: Recollect, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,17 +188,18 @@ async def _two_hundred() -> None:
     tools = [Tool.from_fn(each) for each in (on_the_loop, in_a_thread, in_a_task)]
     model = FunctionModel(answer)
     async with Recollect(":memory:", model=model, embedder=None, worker=False) as rc:
+        agent = Agent("crowd", memory=rc, tools=tools, memory_options={"tools": False})
 
         async def turn(number: int) -> str:
             name = f"user-{number}"
             user, sender, extras = rc.user(name), Identity(name), {"number": number}
             session = Session(f"session-{number}")
-            if number % 4 == 0:
+            if number % 6 == 0:
                 talk = await user.conversations.create("crowd")
                 given: dict[str, Any] = {"session": session, "sender": sender, "extras": extras}
                 outcome = await user.conversations.run_turn(talk.id, user_text="Who?", tools=tools, **given)
                 return outcome.text
-            if number % 4 == 1:
+            if number % 6 == 1:
                 talk = await user.conversations.create("crowd")
                 given = {"session": session, "sender": sender, "extras": extras}
                 async for item in user.conversations.stream_turn(talk.id, user_text="Who?", tools=tools, **given):
@@ -171,9 +208,19 @@ async def _two_hundred() -> None:
                     last = item
                 assert isinstance(last, TurnOutcome)
                 return last.text
-            if number % 4 == 2:
+            if number % 6 == 2:
                 cfg = TurnConfig(user, "crowd", chat_opts=ChatOptions(model=model, tools=tools))
                 return (await run_chat_turn(cfg, TurnInput(session, sender, "Who?", ctx_extras=extras))).text
+            if number % 6 == 3:
+                given = {"user": user, "sender": sender, "extras": extras}
+                return (await agent.respond("Who?", create_session(session.id), **given)).message
+            if number % 6 == 4:
+                given = {"user": name, "sender": sender, "extras": extras}
+                async for chunk in agent.respond_stream("Who?", create_session(session.id), **given):
+                    await asyncio.sleep(0)
+                    assert request.sender() is None
+                    said = chunk.accumulated
+                return said
             return (await user.chat("Who?", tools=tools, session_id=session.id, sender=sender, extras=extras)).text
 
         answers = await asyncio.gather(*map(turn, range(200)))
@@ -181,6 +228,73 @@ async def _two_hundred() -> None:
         expected = f'{{"session":"session-{number}","sender":"user-{number}","extras":{{"number":{number}}}}}'
         assert [line.replace(" ", "") for line in text.splitlines()] == [expected] * 3
     assert seen == Counter({f"user-{number}": 3 for number in range(200)})
+
+
+def test_two_hundred_turns_of_one_agent_never_mix_up_their_contexts() -> None:
+    """Of two hundred users, with tools that states run and that the model calls, and a flow that gathers data."""
+    asyncio.run(_two_hundred_of_an_agent())
+
+
+async def _two_hundred_of_an_agent() -> None:
+    def found(ctx: ToolContext, *numbers: int) -> str:
+        sender, session = request.sender(), request.session()
+        assert sender is not None
+        assert session is not None
+        names = {sender.user_id, ctx.context["name"], ctx.session.metadata["user_id"]}
+        sessions = {session.id, ctx.session.id}
+        return f"{sorted(names)} {sorted(sessions)} {sorted({*numbers, ctx.data['number']})}"
+
+    async def by_a_state(ctx: ToolContext, number: int) -> ToolUpdate:
+        """Who asks, after a while."""
+        await asyncio.sleep(random.random() / 50)
+        said = found(ctx, number)
+        return ToolUpdate(said, context={"seen": said})
+
+    def by_the_model(ctx: ToolContext) -> str:
+        """Who asks, in a thread."""
+        time.sleep(random.random() / 100)
+        return f"{found(ctx)} {ctx.session.context['seen']}"
+
+    def answer(asked: ChatRequest) -> Any:
+        if asked.output_schema is not None:
+            [number] = re.findall(r"I am number (\d+)\.", str(asked.messages[-1].content))
+            return understands(number=int(number))(asked)
+        if asked.messages[-1].role == "tool":
+            return says(str(asked.messages[-1].content), chunks=5)
+        return calls("by_the_model")
+
+    async with Recollect(":memory:", embedder=None, worker=False) as rc:
+        agent = Agent(
+            "crowd",
+            model=FunctionModel(answer),
+            context=lambda session: {"name": session.metadata["user_id"]},
+            memory=rc,
+            memory_options={"tools": False},
+            tools=[define_tool("by_the_model", by_the_model)],
+        )
+        schema = {"type": "object", "properties": {"number": {"type": "integer"}}, "required": ["number"]}
+        ask = agent.create_route("Tell", gather_schema=schema).initial_state.transition_to(
+            chat_state="Ask who it is", gather=["number"]
+        )
+        ask.transition_to(tool_state=define_tool("by_a_state", by_a_state)).transition_to(chat_state="Tell")
+
+        async def turn(number: int) -> tuple[str, Any]:
+            session = create_session(f"session-{number}", {"user_id": f"user-{number}"})
+            if number % 2:
+                response = await agent.respond(f"I am number {number}.", session)
+                return response.message, response.session
+            async for chunk in agent.respond_stream(f"I am number {number}.", session):
+                await asyncio.sleep(0)
+                assert request.current().agent is None
+                last = chunk
+            return last.accumulated, last.session
+
+        answers = await asyncio.gather(*map(turn, range(200)))
+    for number, (text, session) in enumerate(answers):
+        mine = f"['user-{number}'] ['session-{number}'] [{number}]"
+        assert text == f"{mine} {mine}"
+        assert (session.id, dict(session.extracted)) == (f"session-{number}", {"number": number})
+        assert dict(session.context) == {"seen": mine}
 
 
 def _and(*steps: Any) -> Any:

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from recollect.agent import arguments
 from recollect.agent.canned import CannedResponse
 from recollect.agent.choosing import Thresholds
 from recollect.agent.domains import DomainRegistry
@@ -24,6 +25,7 @@ from recollect.agent.understand import Limits
 from recollect.agent.values import Capability, CompositionMode, Guideline, Term, as_value
 from recollect.chat import ChatOptions, Model
 from recollect.errors import FlowError, InvalidArgumentError
+from recollect.tools import as_tool
 from recollect.types.times import utc_now
 
 
@@ -80,44 +82,42 @@ class Agent(Setting):
         limits: Limits | None = None,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
-        if not isinstance(name, str) or not name.strip():
-            raise InvalidArgumentError(f"an agent's name is a text, not {name!r:.80}.")
         super().__init__()
-        self.name = name
+        self.name = arguments.text("an agent's name", name)
         self.place = f"agent {name!r}"
-        self.description = description
-        self.goal = goal
-        self.model = model
+        self.description = arguments.optional_text("description", description)
+        self.goal = arguments.optional_text("goal", goal)
+        self.model = arguments.model("model", model)
+        self.understand_model = arguments.model("understand_model", understand_model)
         self.context = context
-        self.persistence = persistence
+        self.persistence: SessionStore | None = arguments.session_store(persistence)
         self.memory = memory
         self.memory_options = as_value(MemoryOptions, memory_options or {})
-        self.composition_mode = CompositionMode(composition_mode)
+        self.composition_mode = arguments.composition_mode(composition_mode)
         self.canned_responses: tuple[CannedResponse, ...] = canned(canned_responses, self.place)
-        self.rules = tuple(rules)
-        self.prohibitions = tuple(prohibitions)
-        self.understand_model = understand_model
-        self.before_response = before_response
-        self.after_response = after_response
-        self.thresholds = thresholds or Thresholds()
-        self.limits = limits or Limits()
-        self.clock = clock
+        self.rules = arguments.texts("rules", rules)
+        self.prohibitions = arguments.texts("prohibitions", prohibitions)
+        self.before_response: BeforeHook | None = arguments.function("before_response", before_response)
+        self.after_response: AfterHook | None = arguments.function("after_response", after_response)
+        self.thresholds: Thresholds = arguments.instance("thresholds", Thresholds, thresholds)
+        self.limits: Limits = arguments.instance("limits", Limits, limits)
+        self.clock: Callable[[], datetime] = arguments.function("clock", clock)
         self.terms: list[Term] = []
         self.guidelines: list[Guideline] = []
         self.capabilities: list[Capability] = []
         self.domains = DomainRegistry()
-        self.skills = tuple(skills)
-        self.tools = self._as_tools(tools)
+        self.skills = tuple(arguments.listed("skills", skills))
+        self.tools = tuple(map(as_tool, arguments.listed("tools", tools)))
         self.options = self._as_options(options)
-        for domain, members in (domains or {}).items():
+        for domain, members in arguments.mapping("domains", domains).items():
             self.add_domain(domain, members)
-        for term in terms:
+        for term in arguments.listed("terms", terms):
             self.create_term(term)
-        for guideline in guidelines:
+        for guideline in arguments.listed("guidelines", guidelines):
             self.create_guideline(guideline)
-        for capability in capabilities:
+        for capability in arguments.listed("capabilities", capabilities):
             self.create_capability(capability)
-        for route in routes:
+        for route in arguments.listed("routes", routes):
             self.add_route(route)
         self._responding = Responding(self)
         if routes:

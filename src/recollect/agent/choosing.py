@@ -86,7 +86,8 @@ def _best(
     top = -1.0
     for id, route in routes.items():
         score = scores.get(id, 0)
-        needed = thresholds.reenter if session.has_completed(id) else thresholds.enter
-        if route is not current and score >= needed and score > top:
+        if route is current or score <= top:
+            continue
+        if score >= (thresholds.reenter if session.has_completed(id) else thresholds.enter):
             best, top = route, score
     return best, top

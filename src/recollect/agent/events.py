@@ -221,6 +221,8 @@ def _unmarked(message: Message) -> Message:
         content = _without_marks(content)
     if parts:
         parts = tuple(replace(part, text=_without_marks(part.text)) if part.text else part for part in parts)
+    if content == message.content and parts == message.parts:
+        return message
     return replace(message, content=content, parts=parts)
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from recollect.agent.value_reading import REFERENCE, InvalidValue, Reader, explained, plain_value, sentence, usable
 from recollect.errors import FlowError
 from recollect.tools.schema import without_titles
+from recollect.types.jsontext import dump_json
 
 __all__ = ["Field", "GatherSchema", "InvalidValue"]
 
@@ -22,6 +23,10 @@ class Field:
     name: str
     schema: Mapping[str, Any]
     needed: bool
+    text: str = field(init=False, compare=False, repr=False, default="")
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "text", dump_json(self.schema))
 
 
 class _Values(Protocol):

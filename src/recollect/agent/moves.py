@@ -19,18 +19,20 @@ class Rejected:
     field: str
     value: Any
     problem: str
+    route_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Heard:
     """What was understood: `scores` by route (None: nobody was asked), values and what to forget by route, and the
-    conditions that hold, in their words."""
+    conditions that hold, in their words. Without `answered` nobody has said anything."""
 
     scores: Mapping[str, float] | None = None
     data: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     forgotten: Mapping[str, Sequence[str]] = field(default_factory=dict)
     holds: frozenset[str] = frozenset()
     rejected: tuple[Rejected, ...] = ()
+    answered: bool = True
 
 
 @dataclass(frozen=True, slots=True)

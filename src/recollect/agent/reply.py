@@ -111,7 +111,7 @@ def _now(moved: Moved, heard: Heard, routes: Mapping[str, Route], offered: Seque
     elif state is not None and state.kind == "chat":
         lines.append(f"Do this: {state.description}")
         fields = route.gathering.fields
-        lines += [f"To be asked for: {name} {dump_json(fields[name].schema)}" for name in moved.missing]
+        lines += [f"To be asked for: {name} {fields[name].text}" for name in moved.missing]
     elif state is not None and any(each.state_id == state.id for each in moved.session.waiting):
         lines.append(f"{state.title} waits for a person's approval. Say so; it has not happened.")
     elif not moved.ran:

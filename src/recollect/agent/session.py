@@ -50,21 +50,27 @@ class RouteVisit:
 
 @dataclass(frozen=True, slots=True)
 class ToolRun:
-    """What came of a tool that a state ran: with what it ran, what it gave as the model reads it, or its error."""
+    """What came of a tool that a state ran: with what it ran, what it gave as the model reads it, or its error.
+
+    `basis` is what the gathered data makes of its arguments: once that is another, the tool is to be run again.
+    """
 
     tool: str
     arguments: Mapping[str, Any]
     content: str = ""
     error: str | None = None
+    basis: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a route has come: the states walked in order, those that spoke, and what tools gave, by state."""
+    """How far a route has come: the states walked in order, those that spoke, what tools gave, and by which condition
+    in words a state was left, both by state."""
 
     path: tuple[str, ...] = ()
     spoken: tuple[str, ...] = ()
     runs: Mapping[str, ToolRun] = field(default_factory=dict)
+    ways: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +83,13 @@ class WaitingCall:
 
 @dataclass(frozen=True, slots=True)
 class LeftRoute:
-    """A route that was left before its end, as it is taken up again."""
+    """A route that was left before its end, as it is taken up again; `changed` was corrected since."""
 
     extracted: Mapping[str, Any]
     state: CurrentState | None
     progress: Progress
     waiting: tuple[WaitingCall, ...] = ()
+    changed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +246,7 @@ def session_state_to_data(session: SessionState) -> dict[str, Any]:
                     "state_entered_at": None if kept.state is None else kept.state.entered_at.isoformat(),
                     "progress": _plain_progress(kept.progress),
                     "waiting": _plain_waiting(kept.waiting),
+                    "changed": list(kept.changed),
                 }
                 for id, kept in session.left.items()
             },
@@ -294,6 +302,7 @@ def _read(session_id: str, data: Mapping[str, Any]) -> SessionState:
                 _state(each.get("state"), each, "state_", now),
                 _progress(each.get("progress")),
                 _waiting(each.get("waiting")),
+                tuple(each.get("changed") or ()),
             )
             for id, each in (kept.get("left") or {}).items()
         },
@@ -321,7 +330,8 @@ def _visit(given: Mapping[str, Any], now: datetime) -> RouteVisit:
 def _progress(given: Mapping[str, Any] | None) -> Progress:
     given = given or {}
     runs = {id: ToolRun(**run) for id, run in (given.get("runs") or {}).items()}
-    return Progress(tuple(given.get("path") or ()), tuple(given.get("spoken") or ()), runs)
+    path, spoken = tuple(given.get("path") or ()), tuple(given.get("spoken") or ())
+    return Progress(path, spoken, runs, dict(given.get("ways") or {}))
 
 
 def _waiting(given: Any) -> tuple[WaitingCall, ...]:
@@ -358,9 +368,16 @@ def _plain_progress(progress: Progress) -> dict[str, Any]:
         "path": list(progress.path),
         "spoken": list(progress.spoken),
         "runs": {
-            id: {"tool": run.tool, "arguments": _plain(run.arguments), "content": run.content, "error": run.error}
+            id: {
+                "tool": run.tool,
+                "arguments": _plain(run.arguments),
+                "content": run.content,
+                "error": run.error,
+                "basis": _plain(run.basis),
+            }
             for id, run in progress.runs.items()
         },
+        "ways": dict(progress.ways),
     }
 
 

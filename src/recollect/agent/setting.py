@@ -18,7 +18,7 @@ from recollect.agent.understand import Limits
 from recollect.agent.values import Capability, CompositionMode, Guideline, GuidelineMatch
 from recollect.chat import ChatOptions
 from recollect.conversations.turn_options import resolve_options
-from recollect.errors import ConfigurationError, FlowError, InvalidArgumentError
+from recollect.errors import ConfigurationError, FlowError
 from recollect.tools import Tool, as_tool
 
 UNSET = "-"
@@ -164,11 +164,6 @@ class Setting:
         if not changes:
             return context
         return {**context, **changes} if isinstance(context, Mapping) else {**context_values(context), **changes}
-
-    def _as_tools(self, given: Any) -> tuple[Tool, ...]:
-        if callable(given) or isinstance(given, str | Mapping):
-            raise InvalidArgumentError(f"tools is a list, not {given!r:.80}: write tools=[...].")
-        return tuple(map(as_tool, given))
 
     def _as_options(self, given: ChatOptions | Mapping[str, Any] | None) -> ChatOptions:
         more: dict[str, Any] = {"provider": None, "tools": None, "tool_handler": None, "max_cycles": None}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from recollect.agent.context import context_values, resolve_context
 from recollect.agent.hooks import BeforeResponse, call_before
-from recollect.agent.move import Move, Moved, Ran, RunTool, move
+from recollect.agent.move import Heard, Move, Moved, Ran, RunTool, move
 from recollect.agent.reply import all_texts, canned_levels, matched, reply_prompt, sayable, saying, wording
 from recollect.agent.response import ModelCall, Response, RouteInfo, StateInfo, Trace
 from recollect.agent.session import SessionState, ToolRun, WaitingCall
@@ -128,8 +128,10 @@ class AgentTurn:
 
     async def _understand(self, options: ChatOptions, messages: Sequence[Message]) -> Understanding:
         """What the newest message means; nothing, if nobody spoke or nothing is to be decided."""
-        if self._approvals or not messages or messages[-1].role != "user":
+        if self._approvals:
             return Understanding()
+        if not messages or messages[-1].role != "user":
+            return Understanding(Heard(answered=False))
         asked = self._questions(message_text(messages[-1]))
         if asked.is_empty:
             return Understanding()
@@ -356,10 +358,9 @@ class AgentTurn:
         if self._reply_sent is not None:
             system, messages = self._reply_sent
             self._calls.append(ModelCall("reply", system, messages, result.text, result.usage, result.model_calls))
-        titles = {id: route.title for id, route in self._agent.routes_by_id.items()}
-        heard = self._understood.heard
+        routes, heard = self._agent.routes_by_id, self._understood.heard
         trace = Trace(
-            scores={titles[id]: score for id, score in (heard.scores or {}).items()},
+            scores={routes[id].title: score for id, score in (heard.scores or {}).items()},
             route=moved.choice.why,
             walked=moved.walked,
             conditions=tuple(sorted(heard.holds)),

@@ -128,7 +128,8 @@ def questions(
 
 def _in_order(routes: Mapping[str, Route], chosen: Sequence[Route]) -> tuple[Route, ...]:
     """Routes in the order of the agent: a prompt that begins alike costs less."""
-    return tuple(route for route in routes.values() if route in chosen)
+    kept = {route.id for route in chosen}
+    return tuple([route for id, route in routes.items() if id in kept])
 
 
 def _conditions(guidelines: Iterable[Guideline]) -> list[str]:
@@ -192,7 +193,7 @@ def _listed(route: Route, keys: Mapping[str, str], session: SessionState) -> str
 def _fields(route: Route, key: str) -> list[str]:
     """The fields that may be stated, each with its schema."""
     gathering = route.gathering
-    found = [f"- {key}.{name}: {dump_json(gathering.fields[name].schema)}" for name in route.gatherable]
+    found = [f"- {key}.{name}: {gathering.fields[name].text}" for name in route.gatherable]
     if found and gathering.definitions:
         found.append(f"  where $defs is {dump_json(gathering.definitions)}")
     return found
@@ -308,7 +309,7 @@ def _parsed(text: str) -> Mapping[str, Any]:
 
 
 def _scores(given: Any, asked: Questions, problems: list[str]) -> dict[str, float]:
-    ids = {key: id for id, key in asked.keys.items()}
+    ids = {asked.keys[route.id]: route.id for route in asked.scored}
     if isinstance(given, Mapping):
         given = [{"route": key, "score": score} for key, score in given.items()]
     found: dict[str, float] = {}
@@ -339,7 +340,7 @@ def _values(
         try:
             found.setdefault(route.id, {})[name] = _checked(route, name, value)
         except InvalidValue as problem:
-            rejected.append(Rejected(name, value, str(problem)))
+            rejected.append(Rejected(name, value, str(problem), route.id))
     return {id: values for id, values in found.items() if values}, rejected
 
 

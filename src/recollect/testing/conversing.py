@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 from recollect.testing.scripted import ScriptedModel, ScriptError
-from recollect.types import Message, assistant_message, user_message
+from recollect.types import Message, assistant_message, message_text, user_message
 
 if TYPE_CHECKING:
     from recollect.agent import Agent, Response, Route, SessionState, State
@@ -20,8 +20,8 @@ _ANY: Any = object()
 class Dialogue:
     """A conversation with an agent, turn by turn, in which the model answers as the test says.
 
-    The agent itself stays as it is: each turn is taken by a twin that has a scripted model. What was said is passed on
-    from turn to turn, and so is the session, or its id where the agent has `persistence`.
+    The agent itself stays as it is: a twin that has a scripted model takes its turns. What was said is passed on from
+    turn to turn, and so is the session, or its id where the agent has `persistence`.
 
     >>> import asyncio
     >>> from recollect.agent import Agent
@@ -34,9 +34,12 @@ class Dialogue:
     """
 
     def __init__(self, agent: Agent, session: SessionState | str | None = None, *, user: Any = None) -> None:
+        from recollect.agent import create_session
+
         self.agent = agent
-        self.session = session
+        self.session = create_session() if session is None else session
         self.responses: list[Response] = []
+        self._twin = with_model(agent, ScriptedModel([]))
         self._user = user
         self._said: list[Message] = []
 
@@ -50,12 +53,11 @@ class Dialogue:
     async def says(self, text: str, *script: Any, **more: Any) -> Response:
         """The user says something, and the model answers by the script: `understands(...)` first where the agent has
         something to decide, then what it says. Steps that are not used, or missing, fail. `more` goes to `respond`."""
-        self._said.append(user_message(text))
-        return await self._turn(text if self._is_kept else tuple(self._said), script, more)
+        return await self._turn(user_message(text), script, more)
 
     async def begins(self, *script: Any, **more: Any) -> Response:
         """The agent speaks without being spoken to."""
-        return await self._turn(None if self._is_kept or not self._said else tuple(self._said), script, more)
+        return await self._turn(None, script, more)
 
     async def decides(self, decision: Any, *script: Any, **more: Any) -> Response:
         """A person decides on all that is pending: True, False, or an `Approval`."""
@@ -127,12 +129,18 @@ class Dialogue:
         """Whether the agent itself knows what was said before."""
         return self.agent.memory is not None or self.agent.persistence is not None
 
-    async def _turn(self, history: Any, script: Sequence[Any], more: Mapping[str, Any]) -> Response:
+    async def _turn(self, said: Message | None, script: Sequence[Any], more: Mapping[str, Any]) -> Response:
         model = ScriptedModel(script)
+        history: Any = None
+        if said is not None:
+            history = message_text(said) if self._is_kept else (*self._said, said)
+        elif self._said and not self._is_kept and "approvals" not in more:
+            history = tuple(self._said)
         named = {} if self._user is None else {"user": self._user}
-        response = await with_model(self.agent, model).respond(history, self.session, **named, **more)
+        self._twin.model = model
+        response = await self._twin.respond(history, self.session, **named, **more)
         self.responses.append(response)
-        self._said.append(assistant_message(response.message))
+        self._said += [*([] if said is None else [said]), assistant_message(response.message)]
         if not isinstance(self.session, str):
             self.session = response.session
         try:

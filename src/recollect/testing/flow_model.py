@@ -19,15 +19,19 @@ Reads = str | Callable[[str], Any]
 MEANT, CURRENT, OTHER = 95, 80, 20
 
 _ROUTE = re.compile(r"^- (\w+): (.*)$", re.MULTILINE)
-_FIELD = re.compile(r"^- (\w+)\.(\w+): (\{.*\})$|^  where \$defs is (\{.*\})$", re.MULTILINE)
+_FIELD = re.compile(r"^- (\w+)\.(.+?): (\{.*\})$|^  where \$defs is (\{.*\})$", re.MULTILINE)
 _CONDITION = re.compile(r"^(c\d+): (.*)$", re.MULTILINE)
 _NEWEST = re.compile(r"^Newest message: (.*)$", re.MULTILINE)
 _CURRENT = re.compile(r"^Current route: (\w+)", re.MULTILINE)
 _KNOWN = re.compile(r"^Known: (.*)$", re.MULTILINE)
 _TASK = re.compile(r"^Do this: (.*)$", re.MULTILINE)
 _ASKED = re.compile(r"^To be asked for: (\S+)", re.MULTILINE)
-_OTHERWISE = re.compile(r"^(.* waits for a person's approval|.* is completed|\w+\(.*\) failed: .*?)[.:]", re.MULTILINE)
+_OTHERWISE = re.compile(
+    r"^(?:(.* waits for a person's approval)\.|(.* is completed) with this|(\w+)\(.*\) failed: )", re.MULTILINE
+)
 _WORDING = re.compile(r'^- (".*")$', re.MULTILINE)
+_RETRY = "the user wants to try this again: "
+_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
 _DATE = re.compile(r"\b\d{4}-\d{2}-\d{2}\b")
 _NUMBER = re.compile(r"(?<![\w.-])\d+(?![\w-])")
 _END = r"(?=\s*(?:[;\n]|,\s*[\w ]{1,40}?\s*(?:[:=]|\bis\b)|[.!?]*\s*$))"
@@ -40,11 +44,12 @@ _COMMON = {
 class FlowModel(FunctionModel):
     """Understands by rule, and says what the flow would have it say.
 
-    It reads `field: value` and `field is value`, separated by `;`, and "forget the field"; of enums the option that is
-    named, and a day (2026-12-01) or a whole number where the route has one field of the kind. `reads` says how other
-    fields are read. A route is meant when a word of its title or conditions is said, or one of `routes[title]`; a
-    condition holds when one of the words of `holds[condition]` is said. Its replies are the first canned response that
-    the agent offers, else the state's description and what is asked for.
+    It reads `field: value` and `field is value`, separated by `;` (JSON where a value has such marks), and "forget the
+    field"; of enums the option that is named, and a day (2026-12-01) or a whole number where the route has one field of
+    the kind. `reads` says how other fields are read. A route is meant when a word of its title or conditions is said,
+    or one of `routes[title]`; a condition holds when one of the words of `holds[condition]` is said, and "again" tries
+    a tool again that failed. Its replies are the first canned response that the agent offers, else the state's
+    description and what is asked for.
 
     It knows no language: no synonyms, no negation, no earlier messages, and it calls no tools. What it misreads says
     nothing about your flow; script such a turn with `understands(...)`.
@@ -103,18 +108,21 @@ class FlowModel(FunctionModel):
                 if name in known.get(key, {}) and _is_said(f"forget (?:the |my )?{_label(name)}", message)
             ]
         if "conditions" in parts:
-            said = {key: self._holds.get(text, ()) for key, text in _CONDITION.findall(system)}
-            answer["conditions"] = [key for key, words in said.items() if _any_said(words, message)]
+            words = {key: self._words(text) for key, text in _CONDITION.findall(system)}
+            answer["conditions"] = [key for key, each in words.items() if _any_said(each, message)]
         return answer
+
+    def _words(self, condition: str) -> Sequence[str]:
+        return self._holds.get(condition, ("again",) if condition.startswith(_RETRY) else ())
 
     def _scores(self, system: str, keys: Sequence[str], current: str | None, message: str) -> dict[str, int]:
         titles = dict(reversed(_ROUTE.findall(system)))
-        meant = [key for key in keys if self._is_meant(key, titles.get(key, ""), message)]
+        meant = [key for key in keys if self._is_meant(titles.get(key, ""), message)]
         if current in meant or not meant:
             return {} if current is None else {current: MEANT if current in meant else CURRENT}
         return {meant[0]: MEANT, **({} if current is None else {current: OTHER})}
 
-    def _is_meant(self, key: str, about: str, message: str) -> bool:
+    def _is_meant(self, about: str, message: str) -> bool:
         for title, words in self._routes.items():
             if folded(about).startswith(title):
                 return _any_said(words, message)
@@ -126,9 +134,11 @@ class FlowModel(FunctionModel):
         return {name: value for name, value in found.items() if value is not None}
 
     def _value(self, name: str, schema: Mapping[str, Any], others: Mapping[str, Any], message: str) -> Any:
-        labelled = re.search(rf"\b{_label(name)}\s*(?:[:=]|\bis\b)\s*(.+?){_END}", message, re.IGNORECASE)
+        # What is in quotes is a value, whatever it looks like.
+        masked = _QUOTED.sub(lambda quoted: "\0" * len(quoted.group()), message)
+        labelled = re.search(rf"\b{_label(name)}\s*(?:[:=]|\bis\b)\s*(.+?){_END}", masked, re.IGNORECASE)
         if labelled:
-            return labelled.group(1).strip()
+            return _decoded(message, *labelled.span(1))
         reads = self._reads.get(name)
         if callable(reads):
             return reads(message)
@@ -152,7 +162,11 @@ def _reply(system: str) -> str:
         return str(json.loads(wording[0]))
     task = _found(_TASK, system)
     if task is None:
-        return _found(_OTHERWISE, system) or "How can I help?"
+        matches = _OTHERWISE.findall(system)
+        if not matches:
+            return "How can I help?"
+        waits, completed, failed = matches[-1]
+        return f"{waits or completed or f'{failed} failed'}."
     asked = ", ".join(f"{name}?" for name in _ASKED.findall(system))
     return f"{task} ({asked})" if asked else task
 
@@ -176,6 +190,16 @@ def _resolved(schema: dict[str, Any], definitions: Mapping[str, Any]) -> dict[st
         return target
     options = [each for each in schema.get("anyOf", ()) if each.get("type") != "null"]
     return _resolved(options[0], definitions) if len(options) == 1 else schema
+
+
+def _decoded(message: str, start: int, end: int) -> Any:
+    """The value there: JSON if it begins like that, else the text."""
+    if message[start] in '"[{':
+        try:
+            return json.JSONDecoder().raw_decode(message, start)[0]
+        except ValueError:
+            pass  # a text that only looks like it
+    return message[start:end].strip()
 
 
 def _label(name: str) -> str:

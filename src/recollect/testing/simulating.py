@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -14,6 +15,9 @@ from recollect.types.jsontext import dump_json
 if TYPE_CHECKING:
     from recollect.agent import Agent, Response, Route, SessionState
     from recollect.chat import Model
+
+_PLAIN = re.compile(r"\w[\w '/-]*")
+"""A text that can be told from what stands around it without quotes."""
 
 Outcome = Literal["completed", "gave up", "waits", "too long"]
 
@@ -92,6 +96,7 @@ class Simulation:
 async def simulate(
     agent: Agent,
     user: SimulatedUser,
+    /,
     max_turns: int = 20,
     session: SessionState | str | None = None,
     *,
@@ -101,7 +106,7 @@ async def simulate(
     """Let a simulated user talk to an agent until its route is completed, it gives up, or `max_turns` are over.
 
     `approve` decides calls that wait for a person: True, False, an `Approval`, or a function of the call that gives
-    one; without, the simulation ends there. `more` goes to `agent.respond`.
+    one; without, the simulation ends there. `more` goes to `agent.respond`, such as the `user` whose memory is meant.
 
     >>> import asyncio
     >>> from recollect.agent import END_ROUTE, Agent
@@ -113,7 +118,7 @@ async def simulate(
     user: Hello
     agent: Ask (name?)
     user: name: Maya
-    agent: 'Take a name' is completed
+    agent: 'Take a name' is completed.
     (completed)
     """
     if max_turns < 1:
@@ -215,7 +220,8 @@ class _ByModel:
 
 
 def _stated(name: str, value: Any) -> str:
-    return f"{_words(name)}: {value if isinstance(value, str) else dump_json(value)}"
+    is_plain = isinstance(value, str) and _PLAIN.fullmatch(value)
+    return f"{_words(name)}: {value if is_plain else dump_json(value)}"
 
 
 def _words(name: str) -> str:

@@ -161,8 +161,9 @@ class TurnOutcome:
 
     `status` is "completed", "max_cycles" (the cap was reached, and the model asked to answer without more tools),
     "approval" (calls in `pending` wait for a decision) or "truncated" (the provider's output limit cut the answer).
-    `model_calls` counts the replies of the model. `appended_messages` are the user's message and what this run added to the log, in order. `context` is what was
-    remembered, if that was asked for, and `problems` is what failed without ending the turn.
+    `model_calls` counts the replies of the model. `appended_messages` are the user's message and what this run added to
+    the log, in order. `context` is what was remembered, if that was asked for, and `problems` is what failed without
+    ending the turn.
     """
 
     status: str

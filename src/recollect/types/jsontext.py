@@ -10,11 +10,11 @@ from typing import Any
 def dump_json(value: Any) -> str:
     """Compact JSON for a model to read; values JSON does not know are converted where pydantic can."""
     try:
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_convert)
+        return _ENCODER.encode(value)
     except TypeError:  # keys that JSON does not know
         from pydantic_core import to_jsonable_python
 
-        return json.dumps(to_jsonable_python(value, fallback=str), ensure_ascii=False, separators=(",", ":"))
+        return _ENCODER.encode(to_jsonable_python(value, fallback=str))
 
 
 def _convert(value: Any) -> Any:
@@ -23,6 +23,9 @@ def _convert(value: Any) -> Any:
     from pydantic_core import to_jsonable_python
 
     return to_jsonable_python(value, fallback=str)
+
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_convert)
 
 
 def parse_arguments(text: str | None) -> tuple[dict[str, Any], str | None]:

@@ -1,0 +1,99 @@
+"""Samples of bench/agent.py into a goal and a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from report import aligned, cell
+
+Numbers = Mapping[str, Mapping[str, Mapping[str, Any]]]
+"""By contender, key and measure: median, minimum and all samples."""
+
+OURS = "recollect"
+GOAL_ROUTES, GOAL_MS = 50, 3.0
+KEPT = {
+    "memory": "with a memory, the conversation kept",
+    "kept": "with its SQLite saver, nothing remembered",
+}
+"""What keeps conversations, and what that does."""
+PROMPTS = {
+    "understand": "to read a message: the prompt",
+    "schema": "to read a message: the schema",
+    "reply": "to reply",
+}
+"""What the model is sent."""
+
+
+def key_of(kind: str, routes: int) -> str:
+    return f"{kind}_{routes}"
+
+
+def goal(numbers: Numbers) -> dict[str, Any]:
+    """Whether a turn is as cheap as it should be; None if it was not measured."""
+    found = numbers.get(OURS, {}).get(key_of("respond", GOAL_ROUTES))
+    value = None if found is None else found["cpu_ms"]["median"]
+    return {"target_ms": GOAL_MS, "value_ms": value, "met": None if value is None else value < GOAL_MS}
+
+
+def table(result: Mapping[str, Any]) -> str:
+    """Everything a person wants to see of a run."""
+    sizes = result["sizes"]
+    lines = [
+        f"Python {result['python']}, {result['rounds']} rounds, interleaved; 100 guidelines, 80 with a condition.",
+        "A turn of two calls to the model. Median (minimum).",
+        "",
+    ]
+    head = [f"{size:,} routes" for size in sizes]
+    for title, measure in (("CPU ms", "cpu_ms"), ("Wall ms", "wall_ms")):
+        rows = list(_by_size(result, "respond", measure))
+        lines += [*aligned([[title, *head], *rows, *(_ratio(result) if measure == "cpu_ms" else ())]), ""]
+    for measure, title in PROMPTS.items():
+        rows = list(_by_size(result, "respond", f"{measure}_tokens", whole=True))
+        lines += [*aligned([[f"Tokens {title}", *head], *rows]), ""]
+    beside = list(_beside(result))
+    if beside:
+        lines += [*aligned([[f"With {GOAL_ROUTES} routes", "CPU ms", "wall ms"], *beside]), ""]
+    lines.append(_verdict(result["goal"]))
+    lines += [f"FAILED {result['titles'][name]}: {reason}" for name, reason in result["failed"].items()]
+    return "\n".join(lines)
+
+
+def _by_size(result: Mapping[str, Any], kind: str, measure: str, *, whole: bool = False) -> Iterator[Sequence[str]]:
+    for name, label in result["titles"].items():
+        found = [_found(result["numbers"], name, key_of(kind, size), measure) for size in result["sizes"]]
+        if name not in result["failed"]:
+            yield [f"  {label}", *(_whole(each) if whole else cell(each) for each in found)]
+
+
+def _ratio(result: Mapping[str, Any]) -> Iterator[Sequence[str]]:
+    for name, label in result["titles"].items():
+        if name == OURS or name in result["failed"]:
+            continue
+        cells = []
+        for size in result["sizes"]:
+            ours, theirs = (_found(result["numbers"], each, key_of("respond", size), "cpu_ms") for each in (OURS, name))
+            cells.append("-" if ours is None or theirs is None else f"{ours['median'] / theirs['median']:.3f}")
+        yield [f"  Recollect / {label}", *cells]
+
+
+def _beside(result: Mapping[str, Any]) -> Iterator[Sequence[str]]:
+    memory = f"{KEPT['memory']}; {result['memories']:,} memories"
+    for kind, title in {"stream": "100 deltas", **KEPT, "memory": memory}.items():
+        for name, label in result["titles"].items():
+            found = result["numbers"].get(name, {}).get(key_of(kind, GOAL_ROUTES))
+            if found is not None:
+                yield [f"  {label}: {title}", cell(found["cpu_ms"]), cell(found["wall_ms"])]
+
+
+def _verdict(found: Mapping[str, Any]) -> str:
+    verdict = {True: "met", False: "NOT MET", None: "not judged"}[found["met"]]
+    return f"Goal: a turn with {GOAL_ROUTES} routes under {found['target_ms']:g} ms CPU: {verdict}"
+
+
+def _whole(row: Mapping[str, Any] | None) -> str:
+    return "-" if row is None else f"{row['median']:,.0f}"
+
+
+def _found(numbers: Numbers, name: str, key: str, measure: str) -> Any:
+    return numbers.get(name, {}).get(key, {}).get(measure)

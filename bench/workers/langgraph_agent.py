@@ -1,0 +1,207 @@
+"""LangGraph: a node that reads the message with structured output, and conditional edges to one node for each route.
+
+Which state is next is plain code within the route's node, which calls the model once (by_hand.py). Without a
+checkpointer the caller passes the state on.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, TypedDict
+
+import by_hand
+import routing
+from langchain_core.language_models.chat_models import BaseChatModel
+from langchain_core.messages import AIMessage, AIMessageChunk, AnyMessage, BaseMessage, HumanMessage, SystemMessage
+from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
+from langchain_core.runnables import Runnable
+from langchain_core.utils.function_calling import convert_to_openai_tool
+from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+from langgraph.graph import END, START, StateGraph
+from langgraph.graph.message import add_messages
+from protocol import expect
+from routing import HELD, Came, RouteSpec, Seen, Sent, Turn
+
+seen = Seen()
+READ = "read"
+
+
+class InstantReader(BaseChatModel):
+    """Gives the reading that the turn has, as a call of the tool that stands for the schema."""
+
+    @property
+    def _llm_type(self) -> str:
+        return "instant-reader"
+
+    def bind_tools(self, tools: Sequence[Any], **options: Any) -> Runnable[Any, AIMessage]:
+        return self.bind(tools=[convert_to_openai_tool(tool) for tool in tools])
+
+    async def _agenerate(
+        self, messages: list[BaseMessage], stop: Any = None, run_manager: Any = None, **options: Any
+    ) -> ChatResult:
+        seen.calls.append((list(messages), options["tools"]))
+        call = {"name": "Reading", "args": seen.reading, "id": "call_1"}
+        return ChatResult(generations=[ChatGeneration(message=AIMessage(content="", tool_calls=[call]))])
+
+    def _generate(self, *args: Any, **options: Any) -> ChatResult:
+        raise NotImplementedError
+
+
+class InstantReplier(BaseChatModel):
+    """Messages are made anew each time: the framework writes ids and metadata into them."""
+
+    @property
+    def _llm_type(self) -> str:
+        return "instant-replier"
+
+    async def _agenerate(
+        self, messages: list[BaseMessage], stop: Any = None, run_manager: Any = None, **options: Any
+    ) -> ChatResult:
+        seen.calls.append((list(messages), None))
+        return ChatResult(generations=[ChatGeneration(message=AIMessage(content=routing.REPLY))])
+
+    def _generate(self, *args: Any, **options: Any) -> ChatResult:
+        raise NotImplementedError
+
+
+class StreamingReplier(InstantReplier):
+    async def _astream(
+        self, messages: list[BaseMessage], stop: Any = None, run_manager: Any = None, **options: Any
+    ) -> AsyncIterator[ChatGenerationChunk]:
+        seen.calls.append((list(messages), None))
+        for piece in routing.PIECES:
+            yield ChatGenerationChunk(message=AIMessageChunk(content=piece))
+
+
+class State(TypedDict):
+    messages: Annotated[list[AnyMessage], add_messages]
+    route: str | None
+    at: int | None
+    data: dict[str, dict[str, Any]]
+    held: list[str]
+    changed: bool
+
+
+@dataclass
+class Talk:
+    """A conversation: the whole state, or the name of the thread that has it."""
+
+    state: dict[str, Any]
+    config: dict[str, Any] | None
+
+
+class Guide:
+    def __init__(self) -> None:
+        self.seen = seen
+        self._graphs: dict[tuple[str, int], Any] = {}
+        self._threads = 0
+
+    async def open(self, kind: str, count: int, folder: Path) -> None:
+        self._kind = kind
+        self._open = AsyncExitStack()
+        if kind == "kept":
+            path = str(folder / "kept.db")
+            saver = await self._open.enter_async_context(AsyncSqliteSaver.from_conn_string(path))
+            self._graph = built(count, InstantReplier(), saver)
+            return
+        if (kind, count) not in self._graphs:
+            replier = StreamingReplier() if kind == "stream" else InstantReplier()
+            self._graphs[kind, count] = built(count, replier, None)
+        self._graph = self._graphs[kind, count]
+
+    async def close(self) -> None:
+        await self._open.aclose()
+
+    def reading(self, turn: Turn) -> dict[str, Any]:
+        return by_hand.reading(turn)
+
+    async def begin(self, texts: Sequence[str]) -> Talk:
+        messages = [AIMessage(text) if index % 2 else HumanMessage(text) for index, text in enumerate(texts)]
+        state = {"messages": messages, "route": None, "at": None, "data": {}, "held": [], "changed": False}
+        if self._kind != "kept":
+            return Talk(state, None)
+        config: Any = {"configurable": {"thread_id": f"thread_{self._threads}"}}
+        self._threads += 1
+        await self._graph.aupdate_state(config, state, as_node=START)
+        return Talk({}, config)
+
+    async def turn(self, talk: Talk, text: str) -> tuple[dict[str, Any], int]:
+        said = HumanMessage(text)
+        if talk.config is not None:
+            return await self._graph.ainvoke({"messages": [said]}, talk.config), 1
+        given = {**talk.state, "messages": [*talk.state["messages"], said]}
+        pieces = 1
+        if self._kind == "stream":
+            pieces = 0
+            async for mode, item in self._graph.astream(given, stream_mode=["messages", "values"]):
+                if mode == "values":
+                    talk.state = item
+                elif isinstance(item[0], AIMessageChunk) and item[0].content:
+                    pieces += 1
+        else:
+            talk.state = await self._graph.ainvoke(given)
+        return talk.state, pieces
+
+    def came(self, outcome: tuple[dict[str, Any], int]) -> Came:
+        state, pieces = outcome
+        expect("conditions that hold", len(state["held"]), len(HELD))
+        known = by_hand.plain(state["data"].get(state["route"], {}))
+        return Came(str(state["messages"][-1].content), state["route"], state["at"], known, pieces)
+
+    async def kept(self, talk: Talk) -> int | None:
+        if talk.config is None:
+            return None
+        return len((await self._graph.aget_state(talk.config)).values["messages"])
+
+    def sent(self, call: Any) -> Sent:
+        messages, tools = call
+        prompt = sum(len(str(message.content)) for message in messages)
+        return Sent(prompt, 0 if tools is None else len(json.dumps(tools, separators=(",", ":"))))
+
+
+def built(count: int, replier: BaseChatModel, saver: Any) -> Any:
+    """The graph with so many routes."""
+    specs = routing.routes(count)
+    graph = StateGraph(State)
+    graph.add_node(READ, _reading_node(specs))
+    graph.add_edge(START, READ)
+    for spec in specs:
+        graph.add_node(spec.title, _route_node(spec, replier))
+        graph.add_edge(spec.title, END)
+    graph.add_conditional_edges(READ, lambda state: state["route"], [spec.title for spec in specs])
+    return graph.compile(checkpointer=saver)
+
+
+def _reading_node(specs: Sequence[RouteSpec]) -> Any:
+    prompt = by_hand.reading_prompt(specs)
+    model = InstantReader().with_structured_output(by_hand.reading_schema(specs))
+
+    async def read(state: State) -> dict[str, Any]:
+        system = f"{prompt}\n{by_hand.reading_state(state['route'], state['data'])}"
+        found: Any = await model.ainvoke([SystemMessage(system), *state["messages"]])
+        stated = by_hand.stated(found)
+        data = {**state["data"], found.route: {**state["data"].get(found.route, {}), **stated}}
+        return {"route": found.route, "data": data, "held": found.conditions, "changed": bool(stated)}
+
+    return read
+
+
+def _route_node(spec: RouteSpec, replier: BaseChatModel) -> Any:
+    async def answer(state: State) -> dict[str, Any]:
+        known = state["data"].get(spec.title, {})
+        at = by_hand.next_state(known, state["at"], changed=state["changed"])
+        system = by_hand.reply_prompt(spec, known, state["held"], at)
+        reply = await replier.ainvoke([SystemMessage(system), *state["messages"]])
+        return {"messages": [reply], "at": at}
+
+    return answer
+
+
+if __name__ == "__main__":
+    routing.serve(
+        Guide(), ["respond", "kept", "stream"], ["langgraph", "langchain-core", "langgraph-checkpoint-sqlite"], {}
+    )

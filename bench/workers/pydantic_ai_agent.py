@@ -1,0 +1,144 @@
+"""Pydantic AI: one agent that reads the message into a schema, and one that replies, with plain code in between.
+
+There is no flow to be measured here, only two runs and what is written by hand (by_hand.py). The caller passes the
+messages on.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import by_hand
+import routing
+from protocol import expect
+from pydantic_ai import Agent
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, ToolCallPart, UserPromptPart
+from pydantic_ai.models.function import AgentInfo, FunctionModel, FunctionStreamedResponse
+from pydantic_ai.usage import RequestUsage
+from routing import HELD, Came, Seen, Sent, Turn
+
+seen = Seen()
+USAGE = RequestUsage(input_tokens=1, output_tokens=1)
+"""Given a usage, the function model does not spend time on estimating one."""
+
+
+async def read(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+    [tool] = info.output_tools
+    seen.calls.append((list(messages), info.instructions, tool.parameters_json_schema))
+    return ModelResponse(parts=[ToolCallPart(tool.name, seen.reading, "call_1")], usage=USAGE)
+
+
+async def reply(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+    seen.calls.append((list(messages), info.instructions, None))
+    return ModelResponse(parts=[TextPart(routing.REPLY)], usage=USAGE)
+
+
+async def in_pieces(messages: list[ModelMessage], info: Any) -> AsyncIterator[str]:
+    seen.calls.append((list(messages), info, None))
+    for piece in routing.PIECES:
+        yield piece
+
+
+class InstantStream(FunctionStreamedResponse):
+    """The function model's stream without its guess at the tokens of every delta, which no real model would pay for."""
+
+    def __post_init__(self) -> None:
+        pass
+
+    async def _get_event_iterator(self) -> AsyncIterator[Any]:
+        async for piece in self._iter:
+            for event in self._parts_manager.handle_text_delta(vendor_part_id="content", content=piece):
+                yield event
+
+
+class InstantModel(FunctionModel):
+    @asynccontextmanager
+    async def request_stream(
+        self, messages: Any, model_settings: Any, model_request_parameters: Any, run_context: Any = None
+    ) -> AsyncIterator[InstantStream]:
+        _, parameters = self.prepare_request(model_settings, model_request_parameters)
+        pieces = in_pieces(messages, messages[-1].instructions)
+        yield InstantStream(model_request_parameters=parameters, _model_name=self.model_name, _iter=pieces)
+
+
+REPLIER: Agent[None, str] = Agent(InstantModel(reply, stream_function=in_pieces))
+
+
+@dataclass
+class Talk:
+    """Where a conversation stands."""
+
+    messages: list[ModelMessage]
+    route: str | None = None
+    at: int | None = None
+    held: Sequence[str] = ()
+    data: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+class Guide:
+    def __init__(self) -> None:
+        self.seen = seen
+
+    async def open(self, kind: str, count: int, folder: Path) -> None:
+        self._kind = kind
+        specs = routing.routes(count)
+        self._specs = {spec.title: spec for spec in specs}
+        self._prompt = by_hand.reading_prompt(specs)
+        self._reader = Agent(FunctionModel(read), output_type=by_hand.reading_schema(specs))
+
+    async def close(self) -> None:
+        pass
+
+    def reading(self, turn: Turn) -> dict[str, Any]:
+        return by_hand.reading(turn)
+
+    async def begin(self, texts: Sequence[str]) -> Talk:
+        return Talk(
+            [
+                ModelResponse(parts=[TextPart(text)]) if index % 2 else ModelRequest(parts=[UserPromptPart(text)])
+                for index, text in enumerate(texts)
+            ]
+        )
+
+    async def turn(self, talk: Talk, text: str) -> Came:
+        system = f"{self._prompt}\n{by_hand.reading_state(talk.route, talk.data)}"
+        found: Any = (await self._reader.run(text, message_history=talk.messages, instructions=system)).output
+        stated = by_hand.stated(found)
+        known = talk.data[found.route] = {**talk.data.get(found.route, {}), **stated}
+        talk.at = by_hand.next_state(known, talk.at, changed=bool(stated))
+        talk.route, talk.held = found.route, found.conditions
+        system = by_hand.reply_prompt(self._specs[found.route], known, talk.held, talk.at)
+        answer, pieces = await self._reply(talk, text, system)
+        expect("conditions that hold", len(talk.held), len(HELD))
+        return Came(answer, talk.route, talk.at, by_hand.plain(known), pieces)
+
+    async def _reply(self, talk: Talk, text: str, system: str) -> tuple[str, int]:
+        if self._kind == "stream":
+            async with REPLIER.run_stream(text, message_history=talk.messages, instructions=system) as run:
+                pieces = [piece async for piece in run.stream_text(delta=True, debounce_by=None)]
+            talk.messages = run.all_messages()
+            return "".join(pieces), len(pieces)
+        result = await REPLIER.run(text, message_history=talk.messages, instructions=system)
+        talk.messages = result.all_messages()
+        return result.output, 1
+
+    def came(self, outcome: Came) -> Came:
+        return outcome
+
+    def sent(self, call: Any) -> Sent:
+        messages, system, schema = call
+        texts = [str(getattr(part, "content", "")) for message in messages for part in message.parts]
+        prompt = len(system or "") + sum(map(len, texts))
+        return Sent(prompt, 0 if schema is None else len(json.dumps(schema, separators=(",", ":"))))
+
+    async def kept(self, talk: Talk) -> int | None:
+        return None
+
+
+if __name__ == "__main__":
+    routing.serve(Guide(), ["respond", "stream"], ["pydantic-ai-slim"], {})

@@ -1,0 +1,105 @@
+"""Intake at a clinic that may only say what was written beforehand, word for word.
+
+    python examples/clinic_intake.py
+
+With a provider's key in the environment that provider understands; what is said is the same. Without one, a stand-in
+that goes by rules does.
+"""
+
+from datetime import date
+
+from pydantic import BaseModel, Field
+
+from recollect import END_ROUTE, Agent, CannedResponse, CompositionMode
+from recollect.testing import FlowModel
+from talking import at_hand, converse, run
+
+AFRAID = "the patient is afraid"
+
+
+class Intake(BaseModel):
+    """What the doctor wants to know."""
+
+    name: str
+    birthday: date
+    complaint: str
+    pain: int = Field(ge=0, le=10, description="How strong the pain is, from 0 to 10")
+
+
+def build() -> Agent:
+    """The agent."""
+    agent = Agent(
+        name="Clara",
+        goal="Prepare the visit",
+        composition_mode=CompositionMode.CANNED_STRICT,
+        canned_responses=["I can only take down what your doctor needs. Shall we go on?"],
+    )
+    intake = agent.create_route(
+        title="Intake",
+        conditions=["the patient comes for an appointment"],
+        gather_schema=Intake,
+        canned_responses=["Thank you, {{name}}. The doctor will call you."],
+    )
+    (
+        intake.initial_state.transition_to(
+            chat_state="Ask for name and birthday",
+            gather=["name", "birthday"],
+            canned_responses=["Good morning. Please tell me your name and your date of birth, as 1990-12-31."],
+        )
+        .transition_to(
+            chat_state="Ask what is wrong",
+            gather=["complaint"],
+            canned_responses=[
+                "What brings you here, {{name}}?",
+                CannedResponse("You are in good hands, {{name}}. What brings you here?", condition=AFRAID),
+            ],
+        )
+        .transition_to(
+            chat_state="Ask how strong the pain is",
+            gather=["pain"],
+            canned_responses=["How strong is the pain, from 0 (none) to 10?"],
+        )
+        .transition_to(
+            chat_state="Read back what was noted",
+            canned_responses=["I noted: {{complaint}}, pain {{pain}} of 10. Is that right?"],
+        )
+        .transition_to(state=END_ROUTE)
+    )
+    emergency = agent.create_route(title="Emergency", conditions=["the patient describes an emergency"])
+    emergency.initial_state.transition_to(
+        chat_state="Send them to the emergency room",
+        canned_responses=["Please go to the emergency room at once, or call 112. This chat is not watched."],
+    )
+    return agent
+
+
+def stand_in() -> FlowModel:
+    """Reads what the example says."""
+    return FlowModel(
+        reads={"name": r"I'm (\w+ \w+)", "complaint": r"(?:It's|It is) (my \w+)"},
+        routes={"Intake": ["appointment"], "Emergency": ["chest", "breathe"]},
+        holds={AFRAID: ["nervous", "afraid"]},
+    )
+
+
+async def main() -> None:
+    """Two patients."""
+    agent = at_hand(build(), stand_in())
+    await converse(
+        agent,
+        [
+            "I have an appointment",
+            "I'm Maya Lima, 1990-02-30",
+            "Sorry, 1990-02-28. All this makes me nervous",
+            "It's my knee",
+            "12",
+            "7",
+            "Yes",
+        ],
+    )
+    print("\nAnother patient:")
+    await converse(agent, ["I have an appointment", "I'm Omar Said, 1961-07-01. I can hardly breathe"])
+
+
+if __name__ == "__main__":
+    run(main())

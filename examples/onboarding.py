@@ -1,0 +1,104 @@
+"""Onboarding with branches: a personal or a business account, and what happens when the user takes that back.
+
+    python examples/onboarding.py
+
+With a provider's key in the environment that provider answers; without one, a stand-in that goes by rules does.
+"""
+
+from collections.abc import Mapping
+from datetime import date
+from typing import Any, Literal
+
+from pydantic import BaseModel
+
+from recollect import END_ROUTE, Agent, CompositionMode
+from recollect.testing import FlowModel
+from talking import at_hand, converse, run
+
+
+class Account(BaseModel):
+    """What is learnt on the way. The phone is asked for once, and may be left out."""
+
+    name: str
+    kind: Literal["personal", "business"]
+    company: str
+    birthday: date
+    phone: str | None = None
+
+
+def create_account(name: str, kind: str, holder: str) -> str:
+    """Open the account."""
+    return f"{kind} account of {holder} opened for {name}"
+
+
+def is_business(data: Mapping[str, Any]) -> bool:
+    """Which branch to take."""
+    return bool(data["kind"] == "business")
+
+
+def holder(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The tool's arguments: what belongs to the branch, not what was said in the other one."""
+    return {"name": data["name"], "kind": data["kind"], "holder": data["company" if is_business(data) else "name"]}
+
+
+def build() -> Agent:
+    """The agent."""
+    agent = Agent(name="Otto", goal="Open accounts", composition_mode=CompositionMode.CANNED_FLUID)
+    route = agent.create_route(
+        title="Open an account", gather_schema=Account, canned_responses=["Welcome, {{name}}! All is set up."]
+    )
+    ask = route.initial_state.transition_to(
+        chat_state="Ask for the name and the kind of account",
+        gather=["name", "kind"],
+        canned_responses=["Welcome! What is your name, and is it a personal or a business account?"],
+    )
+    company = ask.transition_to(
+        chat_state="Ask for the company",
+        condition=is_business,
+        gather=["company"],
+        canned_responses=["What is the company called?"],
+    )
+    birthday = ask.transition_to(
+        chat_state="Ask for the birthday", gather=["birthday"], canned_responses=["When were you born, {{name}}?"]
+    )
+    phone = company.transition_to(
+        chat_state="Ask for a phone number, which is optional",
+        gather=["phone"],
+        canned_responses=["A phone number, if you like?"],
+    )
+    birthday.transition_to(state=phone)
+    made = phone.transition_to(tool_state=create_account, arguments=holder)
+    made.transition_to(
+        chat_state="Show what was set up, and ask whether it is right",
+        canned_responses=["Your {{kind}} account is ready. Is everything right?"],
+    ).transition_to(state=END_ROUTE)
+    return agent
+
+
+def stand_in() -> FlowModel:
+    """Reads what the example says."""
+    return FlowModel(reads={"name": r"I'm (\w+)", "company": r"called (\w+)"})
+
+
+async def main() -> None:
+    """Talk."""
+    agent = at_hand(build(), stand_in())
+    response = await converse(
+        agent,
+        [
+            "Hello",
+            "I'm Maya, for my business",
+            "It is called Tascas",
+            "No phone, thanks",
+            "Wait, it should be personal",
+            "2001-05-17",
+            "Yes, thank you",
+        ],
+    )
+    print(f"\n{dict(response.session.extracted)}")
+    for ran in response.session.progress.runs.values():
+        print(ran.content)
+
+
+if __name__ == "__main__":
+    run(main())

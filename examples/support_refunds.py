@@ -1,0 +1,109 @@
+"""Support with refunds: small ones are paid at once, others wait until a person has decided.
+
+    python examples/support_refunds.py
+
+With a provider's key in the environment that provider answers; without one, a stand-in that goes by rules does.
+"""
+
+import logging
+
+from pydantic import BaseModel
+
+from recollect import END_ROUTE, Agent, CompositionMode, tool
+from recollect.errors import ToolError
+from recollect.testing import FlowModel
+from talking import at_hand, converse, run, show
+
+ORDERS = {"A-100": 12, "A-200": 480}
+
+
+class Refund(BaseModel):
+    """What is learnt on the way."""
+
+    order: str
+    reason: str
+    amount: int = 0
+
+
+def look_up(order: str) -> int:
+    """What an order cost, in euros."""
+    if order not in ORDERS:
+        raise ToolError(f"there is no order {order}")
+    return ORDERS[order]
+
+
+def pay_back(order: str, amount: int) -> str:
+    """Pay a small amount back."""
+    return f"{amount} euros paid back for {order}"
+
+
+@tool(requires_approval=True)
+def pay_back_much(order: str, amount: int, reason: str) -> str:
+    """Pay any amount back, once a person agrees."""
+    return f"{amount} euros paid back for {order}"
+
+
+def build() -> Agent:
+    """The agent."""
+    agent = Agent(
+        name="Rita",
+        goal="Help with orders",
+        prohibitions=["promise a refund before it is approved"],
+        composition_mode=CompositionMode.CANNED_FLUID,
+    )
+    refund = agent.create_route(
+        title="Refund an order",
+        conditions=["the user wants money back"],
+        gather_schema=Refund,
+        canned_responses=["Your refund of {{amount}} euros is on its way."],
+    )
+    amount = refund.initial_state.transition_to(
+        chat_state="Ask for the order and what was wrong",
+        gather=["order", "reason"],
+        canned_responses=["Which order is it, and what was wrong?"],
+    ).transition_to(
+        tool_state=look_up, save_as="amount", canned_responses=["I cannot find {{order}}. What is the order's number?"]
+    )
+    small = amount.transition_to(tool_state=pay_back, condition=lambda data: data["amount"] <= 20, repeat=False)
+    small.transition_to(state=END_ROUTE)
+    large = amount.transition_to(
+        tool_state=pay_back_much,
+        repeat=False,
+        canned_responses=["A colleague has to agree to {{amount}} euros. I'll be back."],
+    )
+    large.transition_to(state=END_ROUTE)
+    denied = large.transition_to(
+        chat_state="Say kindly that the refund was denied, and why",
+        on_error=True,
+        canned_responses=["I am sorry: the refund for {{order}} was denied."],
+    )
+    denied.transition_to(state=END_ROUTE)
+    return agent
+
+
+def stand_in() -> FlowModel:
+    """Reads what the example says."""
+    return FlowModel(reads={"order": r"\b(A-\d+)", "reason": r"\b(broken|too late)\b"})
+
+
+async def main() -> None:
+    """Three customers."""
+    logging.getLogger("recollect.tools").setLevel(logging.ERROR)  # an order that is not there is no surprise here
+    agent = at_hand(build(), stand_in())
+    await converse(agent, ["I want my money back", "Order A-100 came broken"])
+
+    print("\nAnother customer:")
+    waiting = await converse(agent, ["A refund for A-999, it was broken", "Sorry, it is A-200", "Any news?"])
+    for call in waiting.pending:
+        print(f"  [a person approves {call.name}{dict(call.input)}]")
+    # Perhaps hours later, in another process: the session says what waits.
+    show(await agent.respond(session=waiting.session, approvals={call.id: True for call in waiting.pending}))
+
+    print("\nA third one:")
+    waiting = await converse(agent, ["A refund for A-200, it came too late"])
+    denial = {"approved": False, "reason": "it came in time"}
+    show(await agent.respond(session=waiting.session, approvals={call.id: denial for call in waiting.pending}))
+
+
+if __name__ == "__main__":
+    run(main())

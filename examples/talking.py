@@ -1,0 +1,49 @@
+"""What the examples of agents share: the model at hand, and a dialogue to read."""
+
+import asyncio
+import sys
+from collections.abc import Coroutine, Iterable
+from typing import Any
+
+from first_turn import choose_model
+from recollect import Agent, RecollectError, Response, SessionState
+from recollect.testing import FlowModel, FunctionModel, with_model
+
+
+def at_hand(agent: Agent, stand_in: FlowModel) -> Agent:
+    """The agent with the provider whose key is set, or with the stand-in."""
+    model = choose_model()
+    return with_model(agent, stand_in if isinstance(model, FunctionModel) else model)
+
+
+async def converse(agent: Agent, said: Iterable[str], session: SessionState | None = None) -> Response:
+    """Say one thing after the other, and print what comes of it."""
+    history: list[dict[str, str]] = []
+    for text in said:
+        history.append({"role": "user", "content": text})
+        print(f"> {text}")
+        response = await agent.respond(history, session)
+        session = response.session
+        history.append({"role": "assistant", "content": response.message})
+        show(response)
+    return response
+
+
+def show(response: Response) -> None:
+    """Print an answer, and what was done for it."""
+    print(response.message)
+    route = "no route" if response.route is None else response.route.title
+    state = "completed" if response.completed else response.state and response.state.description
+    ran = "".join(f"; ran {each.name}" for each in response.tool_calls)
+    waits = "".join(f"; {call.name} waits for approval" for call in response.pending)
+    print(f"  [{route}: {state}{ran}{waits}; model calls: {response.trace.model_calls}]")
+
+
+def run(main: Coroutine[Any, Any, None]) -> None:
+    """Run an example, and say in one sentence what went wrong."""
+    try:
+        asyncio.run(main)
+    except RecollectError as error:
+        sys.exit(f"{type(error).__name__}: {error}")
+    except KeyboardInterrupt:
+        sys.exit("\nstopped")

@@ -1,0 +1,127 @@
+"""The examples of agents run, with nothing set up and with a key."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import json
+import sys
+from collections.abc import Iterator
+from itertools import groupby
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recollect.testing import FlowModel, SimulatedUser, simulate, with_model
+from tests.integration.providers.vendors import Anthropic
+from tests.integration.test_examples import EXAMPLES, run
+from tests.support.wire import Reply, Request, WireServer
+
+KINDS = st.lists(st.sampled_from(["personal", "business"]), min_size=1, max_size=4)
+ORDERS = st.lists(st.sampled_from(["A-100", "A-200", "A-999"]), min_size=1, max_size=4)
+NOTHING = json.dumps({"routes": [], "data": [], "forget": [], "conditions": []})
+
+
+async def test_a_flight_is_booked_with_a_change_of_mind_and_a_detour() -> None:
+    code, output = await run("flight_booking.py")
+    assert code == 0, output
+    assert "stand-in" in output
+    for line in (
+        "> I want to fly to Rome\nWhen do you fly to Rome, and how many are you?",
+        "I found: TP1 to Oslo on 2026-12-01 at 124 euros",
+        "[Book a flight: Offer the flights found; ran search_flights; model calls: 2]\n> How is the weather",
+        "In Oslo it is 18 degrees and clear.",
+        "[Book a flight: Offer the flights found; model calls: 2]",
+        "Booked: 2 seats to Oslo, code R2D2.",
+        "flowchart TD",
+    ):
+        assert line in output
+    assert output.count("ran book_flight") == 1
+
+
+async def test_a_large_refund_waits_for_a_person() -> None:
+    code, output = await run("support_refunds.py")
+    assert code == 0, output
+    assert "Traceback" not in output
+    for line in (
+        "[Refund an order: completed; ran look_up; ran pay_back; model calls: 2]",
+        "I cannot find A-999.",
+        "> Any news?\nA colleague has to agree to 480 euros.",
+        "[a person approves pay_back_much{'order': 'A-200', 'amount': 480, 'reason': 'broken'}]\nYour refund of 480",
+        "I am sorry: the refund for A-200 was denied.",
+    ):
+        assert line in output
+
+
+async def test_a_branch_that_is_taken_back_is_left() -> None:
+    code, output = await run("onboarding.py")
+    assert code == 0, output
+    assert "> Wait, it should be personal\nWhen were you born, Maya?" in output
+    assert output.rstrip().endswith("personal account of Maya opened for Maya")
+
+
+async def test_a_clinic_says_only_what_is_written() -> None:
+    code, output = await run("clinic_intake.py")
+    assert code == 0, output
+    assert "You are in good hands, Maya Lima. What brings you here?" in output
+    assert output.count("How strong is the pain, from 0 (none) to 10?") == 2
+    assert "Thank you, Maya Lima. The doctor will call you." in output
+    assert output.rstrip().splitlines()[-2].startswith("Please go to the emergency room at once")
+    assert "model calls: 2" not in output
+
+
+async def test_with_a_key_that_provider_understands_and_answers() -> None:
+    def answer(request: Request) -> Reply:
+        return Anthropic().whole(NOTHING if "output_config" in request.body else "All is well.")
+
+    async with WireServer(answer) as wire:
+        code, output = await run("flight_booking.py", ANTHROPIC_API_KEY="key", ANTHROPIC_BASE_URL=wire.url)
+    assert code == 0, output
+    assert "claude-sonnet-5" in output
+    assert output.count("All is well.") == 6
+    assert ["output_config" in request.body for request in wire.requests] == [True, False] * 6
+
+
+@pytest.fixture(scope="module")
+def programs() -> Iterator[None]:
+    sys.path.insert(0, str(EXAMPLES))
+    yield
+    sys.path.remove(str(EXAMPLES))
+
+
+def changed(values: list[Any]) -> list[Any]:
+    """The values without those that repeat the one before."""
+    return [value for value, _ in groupby(values)]
+
+
+@pytest.mark.usefixtures("programs")
+@given(kinds=KINDS, eager=st.integers(0, 5), facts=st.permutations(["name", "kind", "company", "birthday", "phone"]))
+@settings(max_examples=40, deadline=None)
+def test_an_account_is_of_the_kind_that_was_said_last(kinds: list[str], eager: int, facts: list[str]) -> None:
+    onboarding = importlib.import_module("onboarding")
+    first, *later = changed(kinds)
+    known = {"name": "Maya", "kind": first, "company": "Tascas", "birthday": "2001-05-17", "phone": "1234"}
+    user = SimulatedUser("Hello", {name: known[name] for name in facts}, changes={"kind": later}, eager=eager)
+    done = asyncio.run(simulate(with_model(onboarding.build(), FlowModel()), user))
+    assert done.outcome == "completed", str(done)
+    [made] = done.session.progress.runs.values()
+    assert made.arguments == onboarding.holder({**known, "kind": kinds[-1]}), str(done)
+
+
+@pytest.mark.usefixtures("programs")
+@given(orders=ORDERS, eager=st.integers(0, 2), approve=st.sampled_from([True, False, None]))
+@settings(max_examples=40, deadline=None)
+def test_nothing_is_paid_twice_whatever_the_user_takes_back(
+    orders: list[str], eager: int, approve: bool | None
+) -> None:
+    refunds = importlib.import_module("support_refunds")
+    first, *later = changed(orders)
+    user = SimulatedUser("A refund", {"order": first, "reason": "broken"}, changes={"order": later}, eager=eager)
+    done = asyncio.run(simulate(with_model(refunds.build(), FlowModel()), user, approve=approve))
+    ran = [call for each in done.exchanges for call in each.response.tool_calls if not call.is_error]
+    paid = [call for call in ran if call.name.startswith("pay_back")]
+    assert len(paid) <= 1, str(done)
+    assert all(approve for call in paid if call.name == "pay_back_much"), str(done)
+    assert all(call.arguments["amount"] == refunds.ORDERS[call.arguments["order"]] for call in paid)

@@ -1,0 +1,93 @@
+"""A travel desk to talk to: it books flights and tells the weather."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from datetime import date
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+from recollect.agent import END_ROUTE, Agent, Response, Route, SessionState
+from recollect.chat.model import ChatRequest
+from recollect.testing import ScriptedModel
+
+
+class Flight(BaseModel):
+    destination: str
+    departure: date
+    passengers: int = Field(ge=1, le=9)
+
+
+@dataclass
+class Desk:
+    """The agent, its routes, and what its tool was called with."""
+
+    agent: Agent
+    book: Route
+    weather: Route
+    searched: list[tuple[str, date, int]] = field(default_factory=list)
+
+
+def travel_desk(**fields: Any) -> Desk:
+    searched: list[tuple[str, date, int]] = []
+
+    def search_flights(destination: str, departure: date, passengers: int) -> list[dict[str, Any]]:
+        """Find flights."""
+        searched.append((destination, departure, passengers))
+        return [{"flight": "TP1", "to": destination, "price": 120}]
+
+    agent = Agent("Wanda", goal="Book flights", **fields)
+    book = agent.create_route(title="Book a flight", conditions=["the user wants to fly"], gather_schema=Flight)
+    (
+        book.initial_state.transition_to(
+            chat_state="Ask where to", gather=["destination"], skip_if=lambda data: "destination" in data
+        )
+        .transition_to(
+            chat_state="Ask when and how many", gather=["departure", "passengers"], required_data=["destination"]
+        )
+        .transition_to(tool_state=search_flights)
+        .transition_to(chat_state="Offer the flights found")
+        .transition_to(state=END_ROUTE)
+    )
+    weather = agent.create_route(
+        title="Tell the weather",
+        conditions=["the user asks about the weather"],
+        gather_schema={"type": "object", "properties": {"city": {"type": "string"}}},
+    )
+    (
+        weather.initial_state.transition_to(chat_state="Ask which city", gather=["city"])
+        .transition_to(chat_state="Tell the weather there")
+        .transition_to(state=END_ROUTE)
+    )
+    return Desk(agent, book, weather, searched)
+
+
+async def talk(agent: Agent, said: Any, session: SessionState | str | None, *script: Any, **more: Any) -> Response:
+    """One turn, in which the model does all that was written down, and nothing else."""
+    with ScriptedModel(script) as model:
+        agent.model = model
+        return await agent.respond(said, session, **more)
+
+
+def asked(agent: Agent) -> list[ChatRequest]:
+    """What the model was asked in the last turn."""
+    assert isinstance(agent.model, ScriptedModel)
+    return agent.model.requests
+
+
+def reply_prompt(agent: Agent) -> str:
+    """The system prompt of the last turn's answer."""
+    return asked(agent)[-1].system or ""
+
+
+def offered(agent: Agent) -> set[str]:
+    """The tools that the model could call in the last answer."""
+    return {tool.name for tool in asked(agent)[-1].tools}
+
+
+async def soon(event: asyncio.Event) -> None:
+    """Wait for what a turn does, but not for ever, should the turn have failed."""
+    async with asyncio.timeout(10):
+        await event.wait()

@@ -1,0 +1,301 @@
+"""Conversations with an agent: what was said is never asked again, minds are changed, and calls are counted."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from typing import Any
+
+from recollect.agent import END_ROUTE, Agent, create_session, session_data_to_state, session_state_to_data
+from recollect.testing import ScriptedModel, says, understands
+from tests.unit.agent.flights import Flight, asked, reply_prompt, talk, travel_desk
+
+WHOLE: dict[str, Any] = {"destination": "Rome", "departure": "2026-12-01", "passengers": 2}
+
+
+def source_flight_route() -> tuple[Agent, list[str]]:
+    """The flight route as the source document writes it, and its states' ids."""
+    agent = Agent("Travel Agent")
+    route = agent.create_route(
+        title="Book Flight",
+        gather_schema={
+            "type": "object",
+            "properties": {
+                "destination": {"type": "string"},
+                "departure_date": {"type": "string"},
+                "passengers": {"type": "number", "minimum": 1, "maximum": 9},
+            },
+            "required": ["destination", "departure_date", "passengers"],
+        },
+    )
+    ask_destination = route.initial_state.transition_to(
+        chat_state="Ask where they want to fly",
+        gather=["destination"],
+        skip_if=lambda extracted: bool(extracted.get("destination")),
+    )
+    ask_dates = ask_destination.transition_to(
+        chat_state="Ask about travel dates",
+        gather=["departure_date"],
+        skip_if=lambda extracted: bool(extracted.get("departure_date")),
+        required_data=["destination"],
+    )
+    ask_passengers = ask_dates.transition_to(
+        chat_state="How many passengers?",
+        gather=["passengers"],
+        skip_if=lambda extracted: bool(extracted.get("passengers")),
+    )
+    present = ask_passengers.transition_to(chat_state="Present available flights")
+    present.transition_to(state=END_ROUTE)
+    return agent, [ask_destination.id, ask_dates.id, ask_passengers.id, present.id]
+
+
+async def test_the_source_documents_flight_is_booked_question_by_question() -> None:
+    agent, [destination, dates, passengers, present] = source_flight_route()
+    first = await talk(agent, "I want to fly", create_session(), understands(), says("Where to?"))
+    second = await talk(agent, "Paris", first.session, understands(destination="Paris"), says("When?"))
+    third = await talk(agent, "June 15", second.session, understands(departure_date="2026-06-15"), says("How many?"))
+    fourth = await talk(agent, "Two of us", third.session, understands(passengers=2), says("Here they are"))
+    last = await talk(agent, "Thanks", fourth.session, understands(), says("Have a good trip"))
+    spoke = [each.state.id for each in (first, second, third, fourth) if each.state is not None]
+    assert spoke == [destination, dates, passengers, present]
+    assert last.completed
+    assert last.session.extracted == {"destination": "Paris", "departure_date": "2026-06-15", "passengers": 2}
+    assert [visit.completed for visit in last.session.route_history] == [True]
+
+
+async def test_the_source_documents_flight_told_at_once_is_never_asked_about() -> None:
+    agent, [*_, present] = source_flight_route()
+    said = understands(destination="Paris", departure_date="2026-06-15", passengers=2)
+    response = await talk(agent, "Two of us to Paris on June 15", create_session(), said, says("Here they are"))
+    assert response.state is not None
+    assert response.state.id == present
+    assert response.trace.model_calls == 2
+
+
+async def test_one_message_that_states_everything_is_never_asked_again() -> None:
+    desk = travel_desk()
+    script = (understands(route=desk.book, **WHOLE), says("One flight, 120 euros"))
+    response = await talk(desk.agent, "To Rome on December 1, two of us", None, *script)
+    assert response.message == str(response) == "One flight, 120 euros"
+    assert response.route is not None
+    assert response.route.title == "Book a flight"
+    assert response.state is not None
+    assert response.state.description == "Offer the flights found"
+    assert response.session.extracted == {"destination": "Rome", "departure": date(2026, 12, 1), "passengers": 2}
+    assert desk.searched == [("Rome", date(2026, 12, 1), 2)]
+    assert "To be asked for" not in reply_prompt(desk.agent)
+
+
+async def test_only_what_is_missing_is_asked_for() -> None:
+    desk = travel_desk()
+    script = (understands(route=desk.book, destination="Rome", passengers=2), says("When?"))
+    response = await talk(desk.agent, "Two of us to Rome", None, *script)
+    assert response.state is not None
+    assert response.state.description == "Ask when and how many"
+    wanted = [line for line in reply_prompt(desk.agent).splitlines() if line.startswith("To be asked for")]
+    assert len(wanted) == 1
+    assert "departure" in wanted[0]
+    assert desk.searched == []
+
+
+async def test_a_value_stated_before_its_question_is_kept_for_it() -> None:
+    desk = travel_desk()
+    first = await talk(desk.agent, "A flight for two", None, understands(route=desk.book, passengers=2), says("Where?"))
+    assert first.state is not None
+    assert first.state.description == "Ask where to"
+    script = (understands(route=desk.book, destination="Rome", departure="2026-12-01"), says("One flight"))
+    second = await talk(desk.agent, "Rome, December 1", first.session, *script)
+    assert second.state is not None
+    assert second.state.description == "Offer the flights found"
+
+
+async def test_a_change_of_mind_in_the_middle_searches_again() -> None:
+    desk = travel_desk()
+    first = await talk(desk.agent, "To Rome…", None, understands(route=desk.book, **WHOLE), says("One flight"))
+    script = (understands(scores={desk.book: 80}, destination="Oslo"), says("Oslo then"))
+    second = await talk(desk.agent, "No, Oslo", first.session, *script)
+    assert second.session.extracted["destination"] == "Oslo"
+    assert [each[0] for each in desk.searched] == ["Rome", "Oslo"]
+    assert second.state is not None
+    assert second.state.description == "Offer the flights found"
+    assert "Rome" not in reply_prompt(desk.agent)
+
+
+async def test_a_value_taken_back_is_asked_for_again() -> None:
+    desk = travel_desk()
+    first = await talk(desk.agent, "To Rome…", None, understands(route=desk.book, **WHOLE), says("One flight"))
+    script = (understands(scores={desk.book: 80}, forget=["departure"]), says("When then?"))
+    second = await talk(desk.agent, "Forget the date", first.session, *script)
+    assert "departure" not in second.session.extracted
+    assert second.state is not None
+    assert second.state.description == "Ask when and how many"
+    assert len(desk.searched) == 1
+
+
+async def test_the_same_value_said_again_is_no_correction() -> None:
+    desk = travel_desk()
+    first = await talk(desk.agent, "To Rome…", None, understands(route=desk.book, **WHOLE), says("One flight"))
+    script = (understands(scores={desk.book: 80}, destination="Rome"), says("Booked"))
+    second = await talk(desk.agent, "Yes, the one to Rome", first.session, *script)
+    assert second.completed
+    assert len(desk.searched) == 1
+
+
+async def test_a_correction_that_cannot_be_does_not_end_the_route() -> None:
+    desk = travel_desk()
+    first = await talk(desk.agent, "To Rome…", None, understands(route=desk.book, **WHOLE), says("One flight"))
+    script = (understands(scores={desk.book: 80}, passengers=12), says("Nine at most"))
+    second = await talk(desk.agent, "Make it 12 passengers", first.session, *script)
+    assert second.session.extracted["passengers"] == 2
+    assert not second.completed
+    assert second.state is not None
+    assert second.state.description == "Offer the flights found"
+
+
+async def test_a_detour_and_back_keeps_the_data() -> None:
+    desk = travel_desk()
+    first = await talk(desk.agent, "To Rome…", None, understands(route=desk.book, **WHOLE), says("One flight"))
+    away = (understands(route=desk.weather, scores={desk.book: 20}, city="Rome"), says("Sunny"))
+    second = await talk(desk.agent, "What's the weather in Rome?", first.session, *away)
+    assert second.route is not None
+    assert second.route.title == "Tell the weather"
+    assert second.session.extracted == {"city": "Rome"}
+    assert "Left unfinished: Book a flight" in reply_prompt(desk.agent)
+    back = (understands(route=desk.book, scores={desk.weather: 10}), says("So, that flight"))
+    third = await talk(desk.agent, "Back to the flight", second.session, *back)
+    assert third.session.extracted == first.session.extracted
+    assert third.session.progress.runs == first.session.progress.runs
+    assert third.state is not None
+    assert third.state.description == "Offer the flights found"
+    assert len(desk.searched) == 1
+    fourth = await talk(desk.agent, "Book it", third.session, understands(route=desk.book), says("Booked"))
+    assert fourth.completed
+
+
+async def test_coming_back_with_a_correction_takes_it_in() -> None:
+    desk = travel_desk()
+    first = await talk(desk.agent, "To Rome…", None, understands(route=desk.book, **WHOLE), says("One flight"))
+    away = (understands(route=desk.weather, scores={desk.book: 20}, city="Rome"), says("Rain"))
+    second = await talk(desk.agent, "Weather in Rome?", first.session, *away)
+    back = (understands(route=desk.book, scores={desk.weather: 10}, destination="Oslo"), says("Oslo"))
+    third = await talk(desk.agent, "Then book Oslo instead", second.session, *back)
+    assert third.session.extracted["destination"] == "Oslo"
+    assert [each[0] for each in desk.searched] == ["Rome", "Oslo"]
+
+
+async def test_a_turn_costs_at_most_two_calls() -> None:
+    desk = travel_desk()
+    session = None
+    said: list[tuple[str, Any]] = [
+        ("Hi", understands()),
+        ("I want to fly", understands(route=desk.book)),
+        ("Rome", understands(route=desk.book, destination="Rome")),
+        ("weather?", understands(route=desk.weather, scores={desk.book: 5})),
+        ("back", understands(route=desk.book, departure="2026-12-01", passengers=1)),
+        ("no, Oslo", understands(route=desk.book, destination="Oslo")),
+        ("book it", understands(route=desk.book)),
+    ]
+    for text, reading in said:
+        response = await talk(desk.agent, text, session, reading, says("Well"))
+        assert response.trace.model_calls == 2
+        assert [call.purpose for call in response.trace.calls] == ["understand", "reply"]
+        session = response.session
+
+
+async def test_where_nothing_is_to_decide_there_is_one_call() -> None:
+    agent = Agent("Wanda")
+    alone = await talk(agent, "Hi", None, says("Hello!"))
+    assert alone.trace.model_calls == 1
+    route = agent.create_route(title="Greet")
+    route.initial_state.transition_to(chat_state="Greet").transition_to(chat_state="Say goodbye").transition_to(
+        state=END_ROUTE
+    )
+    first = await talk(agent, "Hi", alone.session, says("Hello!"))
+    second = await talk(agent, "Bye", first.session, says("Goodbye!"))
+    assert [first.trace.model_calls, second.trace.model_calls] == [1, 1]
+    assert second.state is not None
+    assert second.state.description == "Say goodbye"
+
+
+async def test_a_state_whose_skip_if_decides_costs_no_call() -> None:
+    agent = Agent("Wanda")
+    schema = {"type": "object", "properties": {"plan": {"type": "string"}}}
+    route = agent.create_route(title="Sell", gather_schema=schema, initial_data={"plan": "pro"})
+    (
+        route.initial_state.transition_to(chat_state="Offer pro", skip_if=lambda data: data["plan"] == "pro")
+        .transition_to(chat_state="Offer a trial", skip_if=lambda data: data["plan"] != "free")
+        .transition_to(chat_state="Thank them")
+        .transition_to(state=END_ROUTE)
+    )
+    response = await talk(agent, "Hi", None, says("Thank you!"))
+    assert response.trace.model_calls == 1
+    assert [step.action for step in response.trace.walked] == ["skipped", "skipped", "speaks"]
+
+
+async def test_whoever_opens_the_conversation_is_not_read() -> None:
+    agent, [destination, *_] = source_flight_route()
+    response = await talk(agent, None, None, says("Where would you like to fly?"))
+    assert response.state is not None
+    assert response.state.id == destination
+    assert response.trace.model_calls == 1
+
+
+async def test_a_whole_history_can_be_passed() -> None:
+    desk = travel_desk()
+    history = [
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": "Hello, where to?"},
+        {"role": "user", "content": "Rome"},
+    ]
+    await talk(desk.agent, history, None, understands(route=desk.book, destination="Rome"), says("When?"))
+    reading, reply = asked(desk.agent)
+    assert "Hello, where to?" in str(reading.messages[0].content)
+    assert [message.role for message in reply.messages] == ["user", "assistant", "user"]
+
+
+async def test_a_session_survives_a_database_between_turns() -> None:
+    desk = travel_desk()
+    first = await talk(desk.agent, "To Rome…", None, understands(route=desk.book, **WHOLE), says("One flight"))
+    session = session_data_to_state(first.session.id, session_state_to_data(first.session))
+    second = await talk(desk.agent, "Book it", session, understands(route=desk.book), says("Booked"))
+    assert second.completed
+    assert second.session.extracted["departure"] == date(2026, 12, 1)
+    assert Flight.model_validate(second.session.extracted).passengers == 2
+    assert len(desk.searched) == 1
+
+
+async def test_the_session_passed_in_stays_as_it_was() -> None:
+    desk = travel_desk()
+    session = create_session("web-42")
+    before = session_state_to_data(session)
+    response = await talk(desk.agent, "To Rome…", session, understands(route=desk.book, **WHOLE), says("One flight"))
+    assert session_state_to_data(session) == before
+    assert (session.version, response.session.version) == (0, 1)
+
+
+async def test_another_model_may_read_messages() -> None:
+    desk = travel_desk()
+    with ScriptedModel([understands(route=desk.book)]) as reader, ScriptedModel([says("Where to?")]) as writer:
+        desk.agent.understand_model = reader
+        desk.agent.model = writer
+        response = await desk.agent.respond("I want to fly")
+    assert response.message == "Where to?"
+
+
+async def test_the_clock_is_the_agents() -> None:
+    desk = travel_desk(clock=lambda: datetime(2031, 5, 6, tzinfo=UTC))
+    response = await talk(desk.agent, "Fly", None, understands(route=desk.book), says("Where?"))
+    assert "Today: 2031-05-06 (Tuesday)" in str(asked(desk.agent)[0].messages[0].content)
+    assert response.session.current_route is not None
+    assert response.session.current_route.entered_at.year == 2031
+
+
+async def test_the_answer_as_one_value() -> None:
+    desk = travel_desk()
+    response = await talk(desk.agent, "To Rome…", None, understands(route=desk.book, **WHOLE), says("One flight"))
+    structured = response.structured
+    assert (structured.message, structured.route, structured.state) == (
+        "One flight",
+        "Book a flight",
+        "Offer the flights found",
+    )
+    assert [call.tool_name for call in structured.tool_calls] == ["search_flights"]

@@ -1,0 +1,143 @@
+"""Calls that a person must allow: they wait, run once with what was allowed, or are spoken about."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from recollect.agent import (
+    Agent,
+)
+from recollect.chat.approval import Approval
+from recollect.errors import FlowError, InvalidArgumentError
+from recollect.testing import ScriptedModel, says, understands
+from recollect.tools import tool
+from tests.unit.agent.flights import reply_prompt, talk
+from tests.unit.agent.shops import shop
+
+
+def refunds(paid: list[Any], **fields: Any) -> Agent:
+    @tool(requires_approval=True)
+    def refund(order: str) -> str:
+        """Pay back."""
+        paid.append(order)
+        return "paid back"
+
+    return shop(refund, **fields)[0]
+
+
+async def test_a_call_that_needs_approval_waits() -> None:
+    paid: list[Any] = []
+    agent = refunds(paid)
+    response = await talk(agent, "A1", None, understands(order="A1"), says("I have asked"))
+    assert paid == []
+    [pending] = response.pending
+    assert (pending.name, pending.input) == ("refund", {"order": "A1"})
+    assert "waits for a person's approval" in reply_prompt(agent)
+    assert response.tool_calls == ()
+    later = await talk(agent, "And?", response.session, understands(), says("Still waiting"))
+    assert paid == []
+    assert [call.id for call in later.pending] == [pending.id]
+
+
+async def test_an_approved_call_runs_and_the_route_goes_on() -> None:
+    paid: list[Any] = []
+    agent = refunds(paid)
+    first = await talk(agent, "A1", None, understands(order="A1"), says("I have asked"))
+    [pending] = first.pending
+    second = await talk(agent, None, first.session, says("It is paid back"), approvals={pending.id: True})
+    assert paid == ["A1"]
+    assert second.pending == ()
+    assert second.state is not None
+    assert second.state.description == "Tell the outcome"
+    assert second.trace.model_calls == 1
+    assert [call.id for call in second.tool_calls] == [pending.id]
+
+
+async def test_an_approval_is_used_up() -> None:
+    paid: list[Any] = []
+    agent = refunds(paid)
+    first = await talk(agent, "A1", None, understands(order="A1"), says("I have asked"))
+    [pending] = first.pending
+    second = await talk(agent, None, first.session, says("Paid back"), approvals={pending.id: True})
+    agent.model = model = ScriptedModel([])
+    with pytest.raises(InvalidArgumentError, match="what waits is: nothing"):
+        await agent.respond(session=second.session, approvals={pending.id: True})
+    assert paid == ["A1"]
+    assert model.requests == []
+
+
+async def test_a_denied_call_does_not_run_and_the_reason_is_spoken_about() -> None:
+    paid: list[Any] = []
+    agent = refunds(paid)
+    first = await talk(agent, "A1", None, understands(order="A1"), says("I have asked"))
+    decision = {first.pending[0].id: Approval(False, reason="too old")}
+    second = await talk(agent, None, first.session, says("It was denied"), approvals=decision)
+    assert paid == []
+    assert second.tool_calls[0].is_error
+    assert "too old" in reply_prompt(agent)
+    assert second.pending == ()
+
+
+async def test_an_approval_with_other_arguments_runs_with_them_and_says_so() -> None:
+    paid: list[Any] = []
+    agent = refunds(paid)
+    first = await talk(agent, "A1", None, understands(order="A1"), says("I have asked"))
+    decision = {first.pending[0].id: Approval(True, input={"order": "B2"})}
+    second = await talk(agent, None, first.session, says("Paid"), approvals=decision)
+    assert paid == ["B2"]
+    assert second.tool_calls[0].arguments == {"order": "B2"}
+    assert 'refund({"order":"B2"}) gave: paid back' in reply_prompt(agent)
+
+
+async def test_a_correction_while_a_call_waits_asks_anew() -> None:
+    paid: list[Any] = []
+    agent = refunds(paid)
+    first = await talk(agent, "A1", None, understands(order="A1"), says("I have asked"))
+    second = await talk(agent, "I mean B2", first.session, understands(order="B2"), says("I have asked for B2"))
+    [pending] = second.pending
+    assert pending.input == {"order": "B2"}
+    with pytest.raises(InvalidArgumentError):
+        await agent.respond(session=second.session, approvals={first.pending[0].id: True})
+    await talk(agent, None, second.session, says("Paid"), approvals={pending.id: True})
+    assert paid == ["B2"]
+
+
+async def test_a_call_that_cannot_run_is_not_put_before_a_person() -> None:
+    @tool(requires_approval=True)
+    def pay(order: str, card: str) -> str:
+        """Pay."""
+        return "paid"
+
+    agent, _ = shop(pay)
+    response = await talk(agent, "A1", None, understands(order="A1"), says("I have no card"))
+    assert response.pending == ()
+    assert "card" in reply_prompt(agent)
+
+
+async def test_a_call_that_waits_in_a_route_that_was_left_can_be_decided() -> None:
+    paid: list[Any] = []
+    agent = refunds(paid)
+    other = agent.create_route(title="Chat", conditions=["the user chats"])
+    other.initial_state.transition_to(chat_state="Chat")
+    order = next(route for route in agent.routes if route.title == "Order")
+    first = await talk(agent, "A1", None, understands(route=order, order="A1"), says("I have asked"))
+    away = await talk(agent, "Nice day", first.session, understands(route=other), says("Yes"))
+    assert away.route is not None
+    assert away.route.title == "Chat"
+    back = await talk(agent, None, away.session, says("Paid back"), approvals={first.pending[0].id: True})
+    assert paid == ["A1"]
+    assert back.route is not None
+    assert back.route.title == "Order"
+
+
+async def test_a_tool_that_needs_approval_cannot_be_the_models_without_a_memory() -> None:
+    @tool(requires_approval=True)
+    def refund(order: str) -> str:
+        """Pay back."""
+        return "paid back"
+
+    agent = Agent("Shop", tools=[refund], model=ScriptedModel([]))
+    with pytest.raises(FlowError, match="refund needs approval"):
+        await agent.respond("Hi")

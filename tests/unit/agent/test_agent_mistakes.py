@@ -1,0 +1,255 @@
+"""What callers get wrong: a named error that says what to do, at the door, before anything is called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from recollect.agent import END_ROUTE, Agent, Route, Thresholds, create_session
+from recollect.errors import ConfigurationError, FlowError, InvalidArgumentError, RecollectError
+from recollect.testing import ScriptedModel
+from recollect.tools import tool
+from tests.unit.agent.flights import travel_desk
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"name": ""},
+        {"name": "  "},
+        {"name": 5},
+        {"composition_mode": "wild"},
+        {"composition_mode": 5},
+        {"rules": "Be kind"},
+        {"prohibitions": "Never swear"},
+        {"rules": [5]},
+        {"terms": "PNR"},
+        {"terms": [{"name": "PNR"}]},
+        {"terms": 5},
+        {"guidelines": "Be brief"},
+        {"guidelines": {"action": "Be brief"}},
+        {"guidelines": [{"action": ""}]},
+        {"guidelines": [{"acton": "Be brief"}]},
+        {"capabilities": ["Refunds"]},
+        {"capabilities": [{"title": "Refunds", "description": "x", "tools": len}]},
+        {"tools": len},
+        {"tools": "search"},
+        {"tools": [5]},
+        {"domains": "payment"},
+        {"domains": ["payment"]},
+        {"domains": {"payment": {}}},
+        {"domains": {"payment": {"fee": 5}}},
+        {"routes": ["Book a flight"]},
+        {"routes": Route("Book a flight")},
+        {"canned_responses": "Hello!"},
+        {"canned_responses": ["{{name"]},
+        {"canned_responses": [5]},
+        {"options": "fast"},
+        {"options": {"speed": 3}},
+        {"options": {"system": "Be kind"}},
+        {"options": {"tools": [len]}},
+        {"options": {"output_type": int}},
+        {"memory_options": {"spce": "x"}},
+        {"memory_options": "travel"},
+        {"thresholds": 5},
+        {"limits": 5},
+        {"skills": "billing"},
+        {"before_response": "log"},
+        {"after_response": 5},
+        {"persistence": "sessions.db"},
+        {"model": 5},
+        {"understand_model": 5},
+        {"description": 5},
+        {"goal": ["Book flights"]},
+        {"clock": "now"},
+    ],
+    ids=str,
+)
+def test_an_agent_is_not_made_of_what_cannot_work(fields: dict[str, Any]) -> None:
+    with pytest.raises(RecollectError):
+        Agent(**{"name": "Wanda", **fields})
+
+
+@pytest.mark.parametrize("value", [-1, 101, "50", None, True, float("nan")])
+def test_a_threshold_is_a_number_from_0_to_100(value: Any) -> None:
+    with pytest.raises(InvalidArgumentError, match="from 0 to 100"):
+        Thresholds(enter=value)
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"title": ""}, "title is a text"),
+        ({"title": "Book", "colour": "red"}, "makes no route"),
+        ({"title": "Book", "conditions": "the user wants to fly"}, "conditions is a list"),
+        ({"title": "Book", "rules": "be kind"}, "rules is a list"),
+        ({"title": "Book", "domains": ["payment"]}, "'payment' is not known"),
+        ({"title": "Book", "domains": "payment"}, "domains is a list"),
+        ({"title": "Book", "gather_schema": {"type": "array"}}, "gather_schema"),
+        ({"title": "Book", "gather_schema": "Flight"}, "gather_schema"),
+        ({"title": "Book", "initial_data": {"to": "Rome"}}, "initial_data"),
+        ({"title": "Book", "guidelines": ["Be brief"]}, "is no Guideline"),
+        ({"title": "Book", "id": ""}, "an id is a text"),
+        ({"title": "Book", "canned_responses": "Hello"}, "canned_responses"),
+    ],
+    ids=str,
+)
+def test_a_route_is_not_made_of_what_cannot_work(fields: dict[str, Any], said: str) -> None:
+    agent = Agent("Wanda")
+    with pytest.raises(RecollectError, match=said):
+        agent.create_route(**fields)
+    assert agent.routes == ()
+
+
+def test_two_routes_of_one_id_are_refused_by_name() -> None:
+    agent = Agent("Wanda")
+    agent.create_route(title="Book a flight")
+    with pytest.raises(FlowError, match="Route 'Book a flight': its id"):
+        agent.create_route(title="Book a flight")
+    agent.create_route(title="Book a flight", id="other")
+    assert len(agent.routes) == 2
+
+
+def test_unknown_routes_are_named() -> None:
+    agent = travel_desk().agent
+    with pytest.raises(InvalidArgumentError, match="has no route 'x'"):
+        agent.domains_for_route("x")
+    with pytest.raises(InvalidArgumentError, match="'Book a flight', 'Tell the weather'"):
+        agent.domains_for_route_title("Fly to Mars")
+
+
+def test_only_routes_are_routes() -> None:
+    with pytest.raises(InvalidArgumentError, match="is no Route"):
+        Agent("Wanda").add_route("Book a flight")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"history": 5}, "history"),
+        ({"history": b"Hi"}, "history"),
+        ({"history": [5]}, r"history\[0\]"),
+        ({"history": [{"role": "wizard", "content": "Hi"}]}, r"history\[0\]"),
+        ({"history": "Hi", "session": 5}, "session is a SessionState"),
+        ({"history": "Hi", "session": {"id": "web-42"}}, "session is a SessionState"),
+        ({"history": "Hi", "session": "web-42"}, "pass Agent"),
+        ({"history": "Hi", "context_override": "pro"}, "context_override is a mapping"),
+        ({"history": "Hi", "mood": "good"}, "respond takes no mood"),
+        ({"history": "Hi", "approvals": {"call_1": True}}, "without a history"),
+        ({"approvals": {}}, "no call"),
+        ({"approvals": {"call_1": True}}, "what waits is: nothing"),
+        ({"approvals": {"call_1": "yes"}}, "decision on call 'call_1'"),
+        ({"approvals": ["call_1"]}, "approvals is a mapping"),
+        ({"history": "Hi", "user": "maya"}, "user is for agents with a memory"),
+        ({"history": "Hi", "extras": "x"}, "extras is a mapping"),
+        ({"history": "Hi", "extras": {1: "x"}}, "extras is a mapping"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("streams", [False, True])
+async def test_a_turn_does_not_begin_with_what_cannot_work(fields: dict[str, Any], said: str, streams: bool) -> None:
+    desk = travel_desk()
+    desk.agent.model = model = ScriptedModel([])
+    with pytest.raises(InvalidArgumentError, match=said):
+        await (anext(desk.agent.respond_stream(**fields)) if streams else desk.agent.respond(**fields))
+    assert model.requests == []
+    assert not desk.agent._responding._running
+
+
+async def test_an_agent_without_a_model_says_so() -> None:
+    with pytest.raises(ConfigurationError, match=r"agent 'Wanda' has no model: pass Agent\(model"):
+        await Agent("Wanda").respond("Hi")
+
+
+async def test_a_model_nobody_knows_is_named() -> None:
+    with pytest.raises(ConfigurationError, match="mystery-9"):
+        await Agent("Wanda", model="mystery-9").respond("Hi")
+
+
+async def test_a_context_that_is_a_class_is_refused() -> None:
+    desk = travel_desk(context=dict)
+    desk.agent.model = model = ScriptedModel([])
+    with pytest.raises(InvalidArgumentError, match="the context is the class dict"):
+        await desk.agent.respond("Hi")
+    assert model.requests == []
+
+
+def broken_skip(agent: Agent) -> None:
+    route = agent.create_route(title="Broken")
+    route.initial_state.transition_to(chat_state="Ask", skip_if=lambda data: data["missing"])
+
+
+def broken_condition(agent: Agent) -> None:
+    route = agent.create_route(title="Broken")
+    route.initial_state.transition_to(chat_state="Ask", condition=lambda data: data["missing"])
+
+
+def broken_arguments(agent: Agent) -> None:
+    def find(order: str) -> str:
+        """Find."""
+        return order
+
+    route = agent.create_route(title="Broken")
+    route.initial_state.transition_to(tool_state=find, arguments=lambda data: {"order": data["missing"]})
+
+
+@pytest.mark.parametrize("build", [broken_skip, broken_condition, broken_arguments])
+async def test_the_flows_own_code_that_fails_is_named_with_its_place(build: Callable[[Agent], None]) -> None:
+    agent = Agent("Wanda", model=ScriptedModel([]))
+    build(agent)
+    session = create_session()
+    for _ in range(2):
+        with pytest.raises(FlowError, match=r"Route 'Broken', state .* raised KeyError: 'missing'"):
+            await agent.respond("Hi", session)
+
+
+async def test_a_flow_that_cannot_work_is_found_before_the_first_turn() -> None:
+    agent = Agent("Wanda", model=ScriptedModel([]))
+    route = agent.create_route(title="Broken")
+    route.initial_state.transition_to(state="later")
+    with pytest.raises(FlowError, match="leads to the state 'later'"):
+        await agent.respond("Hi")
+
+
+def test_a_flow_that_cannot_work_is_found_when_the_agent_is_built() -> None:
+    route = Route("Broken")
+    route.initial_state.transition_to(state="later")
+    with pytest.raises(FlowError, match="leads to the state 'later'"):
+        Agent("Wanda", routes=[route])
+
+
+async def test_what_is_added_between_turns_is_checked_too() -> None:
+    agent = Agent("Wanda")
+    route = agent.create_route(title="Greet")
+    greet = route.initial_state.transition_to(chat_state="Greet")
+    agent.model = ScriptedModel(["Hello!"])
+    await agent.respond("Hi")
+    greet.transition_to(state="later")
+    agent.model = model = ScriptedModel([])
+    with pytest.raises(FlowError, match="leads to the state 'later'"):
+        await agent.respond("Hi")
+    assert model.requests == []
+
+
+async def test_two_tools_of_one_name_are_refused() -> None:
+    @tool(name="find")
+    def one(order: str) -> str:
+        """Find."""
+        return order
+
+    @tool(name="find")
+    def other(city: str) -> str:
+        """Find."""
+        return city
+
+    agent = Agent("Wanda", tools=[one], model=ScriptedModel([]))
+    agent.create_capability(title="Finding", description="Finds things.", tools=[other])
+    with pytest.raises(FlowError, match="two tools are called 'find'"):
+        await agent.respond("Hi")
+
+
+def test_nothing_follows_the_end() -> None:
+    with pytest.raises(FlowError, match="nothing can follow"):
+        END_ROUTE.transition_to(chat_state="Ask")

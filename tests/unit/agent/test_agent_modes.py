@@ -1,0 +1,205 @@
+"""How freely an agent words its answers: as it likes, by its canned responses, or in their words alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recollect.agent import END_ROUTE, Agent, CannedResponse, CompositionMode
+from recollect.errors import CannedResponseError, FlowError, OutputValidationError
+from recollect.testing import ScriptedModel, answers, says, understands
+from tests.unit.agent.flights import asked, reply_prompt, talk
+
+SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
+
+
+def clinic(mode: str, state: Any = (), route: Any = (), agent: Any = ("Please wait.",), **fields: Any) -> Agent:
+    """An agent that asks for a city, with canned responses at each level."""
+    made = Agent("Clinic", composition_mode=mode, canned_responses=agent, **fields)
+    intake = made.create_route(title="Intake", gather_schema=SCHEMA, canned_responses=route)
+    (
+        intake.initial_state.transition_to(chat_state="Ask which city", gather=["city"], canned_responses=state)
+        .transition_to(chat_state="Name the clinic there")
+        .transition_to(state=END_ROUTE)
+    )
+    return made
+
+
+async def test_a_fluid_agent_is_told_nothing_of_canned_responses() -> None:
+    agent = clinic("fluid", ["Which city?"])
+    response = await talk(agent, "Hi", None, understands(), says("Where do you live?"))
+    assert response.message == "Where do you live?"
+    assert "Which city?" not in reply_prompt(agent)
+
+
+@pytest.mark.parametrize("mode", [CompositionMode.CANNED_FLUID, CompositionMode.CANNED_COMPOSITED])
+async def test_canned_modes_show_what_can_be_said_now(mode: CompositionMode) -> None:
+    agent = clinic(mode, ["Which city?", "Still {{city}}?"], ["This is the intake."], context={"clinic": "North"})
+    agent.canned_responses = (CannedResponse("Welcome to {{clinic}}."),)
+    response = await talk(agent, "Hi", None, understands(), says("Welcome to North. Which city?"))
+    prompt = reply_prompt(agent)
+    assert all(text in prompt for text in ("Which city?", "This is the intake.", "Welcome to North."))
+    assert "Still" not in prompt
+    assert "{{" not in prompt
+    assert response.trace.model_calls == 2
+
+
+async def test_the_two_canned_modes_ask_for_different_things() -> None:
+    prompts = []
+    for mode in ("canned_fluid", "composited_canned"):
+        agent = clinic(mode, ["Which city?"])
+        await talk(agent, "Hi", None, understands(), says("Which city?"))
+        prompts.append(reply_prompt(agent))
+    assert "your own words" in prompts[0]
+    assert "nothing that they do not say" in prompts[1]
+
+
+async def test_canned_modes_without_canned_responses_are_fluid() -> None:
+    agent = clinic("canned_fluid", agent=())
+    response = await talk(agent, "Hi", None, understands(), says("Anything"))
+    assert response.message == "Anything"
+    assert "# Wording" not in reply_prompt(agent)
+
+
+async def test_a_strict_agent_says_the_only_response_without_asking() -> None:
+    agent = clinic("strict_canned", ["Which city do you live in?"])
+    response = await talk(agent, "Hi", None, understands())
+    assert response.message == "Which city do you live in?"
+    assert response.trace.model_calls == 1
+    assert [call.purpose for call in response.trace.calls] == ["understand"]
+
+
+async def test_a_strict_agent_lets_the_model_choose_among_several() -> None:
+    agent = clinic("strict_canned", ["Which city?", "Sorry, which city?"])
+    response = await talk(agent, "Hi", None, understands(), answers({"answer": "r2"}))
+    assert response.message == "Sorry, which city?"
+    assert [call.purpose for call in response.trace.calls] == ["understand", "choose"]
+    choose = asked(agent)[-1]
+    assert choose.output_schema is not None
+    assert choose.output_schema["properties"]["answer"]["enum"] == ["r1", "r2"]
+    assert choose.tools == ()
+
+
+async def test_equal_responses_need_no_choice() -> None:
+    agent = clinic("strict_canned", ["Which city?", {"text": "Which city?", "id": "again"}])
+    response = await talk(agent, "Hi", None, understands())
+    assert response.message == "Which city?"
+
+
+@settings(max_examples=40, deadline=None)
+@given(chosen=st.text(max_size=40) | st.sampled_from(['{"answer":"r1"}', '{"answer":"r2"}', '"r1"', "r2", "Hello!"]))
+async def test_a_strict_agent_says_nothing_else_whatever_the_model_says(chosen: str) -> None:
+    texts = ["Which city?", "Sorry, which city?"]
+    agent = clinic("strict_canned", texts)
+    agent.model = ScriptedModel([understands(), *(says(chosen) for _ in range(4))])
+    try:
+        response = await agent.respond("Hi")
+    except OutputValidationError:
+        return
+    assert response.message in texts
+
+
+async def test_a_choice_that_is_none_is_an_error_and_nothing_is_said() -> None:
+    agent = clinic("strict_canned", ["Which city?", "Sorry, which city?"])
+    agent.model = ScriptedModel([understands(), says("I would rather talk of cats"), says("Cats!")])
+    chunks = agent.respond_stream("Hi")
+    with pytest.raises(OutputValidationError, match="r1, r2"):
+        await anext(chunks)
+
+
+async def test_a_choice_that_cannot_be_read_is_asked_for_once_more() -> None:
+    agent = clinic("strict_canned", ["Which city?", "Sorry, which city?"])
+    script = (understands(), says("The second one."), answers({"answer": "r2"}))
+    response = await talk(agent, "Hi", None, *script)
+    assert response.message == "Sorry, which city?"
+
+
+async def test_the_nearest_level_that_can_speak_does() -> None:
+    agent = clinic("strict_canned", ["Which city, {{name}}?"], ["This is the intake."])
+    response = await talk(agent, "Hi", None, understands())
+    assert response.message == "This is the intake."
+    agent = clinic("strict_canned", ["Which city, {{name}}?"], ["{{name}}, this is the intake."])
+    response = await talk(agent, "Hi", None, understands())
+    assert response.message == "Please wait."
+
+
+async def test_templates_are_filled_from_data_and_context() -> None:
+    agent = Agent(
+        "Clinic", composition_mode="strict_canned", canned_responses=["Please wait."], context={"name": "Maya"}
+    )
+    route = agent.create_route(title="Intake", gather_schema=SCHEMA)
+    (
+        route.initial_state.transition_to(chat_state="Ask which city", gather=["city"])
+        .transition_to(chat_state="Name the clinic", canned_responses=["{{name}}, yours is {{city}} North."])
+        .transition_to(state=END_ROUTE)
+    )
+    response = await talk(agent, "Rome", None, understands(city="Rome"))
+    assert response.message == "Maya, yours is Rome North."
+
+
+async def test_what_a_user_says_is_no_template() -> None:
+    agent = Agent("Clinic", composition_mode="strict_canned", canned_responses=["Please wait."], context={"key": "s3"})
+    route = agent.create_route(title="Intake", gather_schema=SCHEMA)
+    route.initial_state.transition_to(chat_state="Ask", gather=["city"]).transition_to(
+        chat_state="Name the clinic", canned_responses=["Yours is in {{city}}."]
+    )
+    response = await talk(agent, "…", None, understands(city="{{key}}"))
+    assert response.message == "Yours is in {{key}}."
+
+
+async def test_a_response_with_a_condition_is_for_when_it_holds() -> None:
+    sorry = {"text": "I am sorry to hear that. Which city?", "condition": "the user is in pain"}
+    agent = clinic("strict_canned", ["Which city?", sorry])
+    pained = await talk(agent, "It hurts", None, understands(holds=["the user is in pain"]))
+    assert pained.message == "I am sorry to hear that. Which city?"
+    other = await talk(agent, "Hi", None, understands())
+    assert other.message == "Which city?"
+
+
+async def test_a_strict_agent_without_something_to_say_everywhere_is_refused() -> None:
+    agent = clinic("strict_canned", agent=[{"text": "Sorry.", "condition": "the user is in pain"}])
+    agent.model = model = ScriptedModel([])
+    with pytest.raises(FlowError, match="needs a canned response of its own without a condition"):
+        await agent.respond("Hi")
+    assert model.requests == []
+
+
+async def test_nothing_that_can_be_said_is_an_error_that_names_what_is_missing() -> None:
+    agent = clinic("strict_canned", ["Which city, {{name}}?"], agent=["Wait, {{title}} {{name}}."])
+    agent.model = ScriptedModel([understands()])
+    with pytest.raises(CannedResponseError, match="state 'Ask which city'") as caught:
+        await agent.respond("Hi")
+    assert caught.value.missing == ("name", "title")
+
+
+async def test_a_strict_agent_outside_of_routes_speaks_its_own_responses() -> None:
+    agent = Agent("Clinic", composition_mode="strict_canned", canned_responses=["How can I help?"])
+    agent.create_route(title="Intake", conditions=["the user is ill"]).initial_state.transition_to(chat_state="Ask")
+    response = await talk(agent, "Hi", None, understands())
+    assert response.message == "How can I help?"
+
+
+async def test_a_strict_agent_offers_the_model_no_tools() -> None:
+    ran = []
+
+    def look_up(city: str) -> str:
+        """Look it up."""
+        ran.append(city)
+        return "here"
+
+    agent = clinic("strict_canned", ["Which city?", "Sorry?"], tools=[look_up])
+    await talk(agent, "Hi", None, understands(), answers({"answer": "r1"}))
+    assert all(request.tools == () for request in asked(agent))
+    assert ran == []
+
+
+async def test_a_completed_strict_route_says_what_the_route_has() -> None:
+    agent = clinic("strict_canned", ["Which city?"], ["That was the intake."])
+    first = await talk(agent, "Rome", None, understands(city="Rome"))
+    assert first.message == "That was the intake."
+    last = await talk(agent, "Thanks", first.session, understands())
+    assert last.completed
+    assert last.message == "That was the intake."

@@ -1,0 +1,332 @@
+"""Two turns of one session at once: one of them waits or is told, and nothing is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recollect.agent import (
+    Agent,
+    InMemorySessions,
+    Response,
+    ToolContext,
+    ToolUpdate,
+    create_message_event,
+    create_session,
+)
+from recollect.agent.events import messages_of
+from recollect.chat.model import ChatRequest
+from recollect.errors import InvalidArgumentError, SessionConflictError
+from recollect.testing import FunctionModel, ScriptedModel, says, understands
+from recollect.tools import tool
+from recollect.types import message_text
+from tests.unit.agent.flights import soon, talk, travel_desk
+
+
+class Gate:
+    """A model whose answers wait until they are let through."""
+
+    def __init__(self) -> None:
+        self.began = asyncio.Event()
+        self.open = asyncio.Event()
+        self.model = FunctionModel(self._answer)
+
+    async def _answer(self, request: ChatRequest) -> str:
+        self.began.set()
+        await self.open.wait()
+        return f"You said {message_text(request.messages[-1])}"
+
+
+async def test_one_session_twice_at_once_is_refused() -> None:
+    gate = Gate()
+    agent = Agent("Wanda", model=gate.model)
+    session = create_session("web-42")
+    running = asyncio.create_task(agent.respond("one", session))
+    await soon(gate.began)
+    with pytest.raises(SessionConflictError, match="a turn of it is running") as caught:
+        await agent.respond("two", session)
+    assert (caught.value.id, caught.value.version, caught.value.stored) == ("web-42", 0, None)
+    gate.open.set()
+    assert (await running).message == "You said one"
+    assert (await agent.respond("three", (await running).session)).session.version == 2
+
+
+async def test_a_stream_holds_its_session_too() -> None:
+    gate = Gate()
+    agent = Agent("Wanda", model=gate.model)
+    session = create_session()
+    gate.open.set()
+    chunks = agent.respond_stream("one", session)
+    await anext(chunks)
+    with pytest.raises(SessionConflictError):
+        await agent.respond("two", session)
+    await chunks.aclose()
+    assert (await agent.respond("three", session)).message == "You said three"
+
+
+async def test_two_sessions_do_not_wait_for_each_other() -> None:
+    gate = Gate()
+    agent = Agent("Wanda", model=gate.model, persistence=InMemorySessions())
+    running = asyncio.create_task(agent.respond("one", "first"))
+    await soon(gate.began)
+    agent.model = ScriptedModel([says("Hello!")])
+    assert (await agent.respond("two", "second")).message == "Hello!"
+    gate.open.set()
+    await running
+
+
+async def test_turns_by_id_wait_for_each_other_in_order() -> None:
+    gate = Gate()
+    sessions = InMemorySessions()
+    agent = Agent("Wanda", model=gate.model, persistence=sessions)
+    running = []
+    for text in ("one", "two", "three"):
+        running.append(asyncio.create_task(agent.respond(text, "web-42")))
+        await asyncio.sleep(0)
+    gate.open.set()
+    responses = await asyncio.gather(*running)
+    assert [each.session.version for each in responses] == [1, 2, 3]
+    said = [message_text(each) for each in messages_of(await sessions.history("web-42", 10))]
+    assert said == ["one", "You said one", "two", "You said two", "three", "You said three"]
+
+
+async def test_a_turn_by_id_waits_for_one_that_has_waited_itself() -> None:
+    first, second = Gate(), Gate()
+    agent = Agent("Wanda", model=first.model, persistence=InMemorySessions())
+    one = asyncio.create_task(agent.respond("one", "web-42"))
+    await soon(first.began)
+    two = asyncio.create_task(agent.respond("two", "web-42"))
+    await asyncio.sleep(0)
+    agent.model = second.model
+    first.open.set()
+    await soon(second.began)
+    three = asyncio.create_task(agent.respond("three", "web-42"))
+    await asyncio.sleep(0)
+    second.open.set()
+    responses = await asyncio.gather(one, two, three)
+    assert [each.session.version for each in responses] == [1, 2, 3]
+
+
+async def test_a_turn_that_waited_and_was_cancelled_holds_nobody_up() -> None:
+    gate = Gate()
+    agent = Agent("Wanda", model=gate.model, persistence=InMemorySessions())
+    one = asyncio.create_task(agent.respond("one", "web-42"))
+    await soon(gate.began)
+    two = asyncio.create_task(agent.respond("two", "web-42"))
+    await asyncio.sleep(0)
+    two.cancel()
+    gate.open.set()
+    await one
+    assert (await agent.respond("three", "web-42")).session.version == 2
+    with pytest.raises(asyncio.CancelledError):
+        await two
+
+
+async def test_no_lines_are_kept_for_sessions_that_nobody_waits_for() -> None:
+    agent = Agent("Wanda", model=FunctionModel(lambda _: "Hello!"), persistence=InMemorySessions())
+    await asyncio.gather(*(agent.respond("Hi", f"web-{number % 5}") for number in range(20)))
+    assert not agent._responding._lines
+    assert not agent._responding._running
+
+
+async def test_a_session_that_was_left_behind_is_refused_before_anything_is_asked() -> None:
+    agent = Agent("Wanda", persistence=InMemorySessions())
+    session = create_session("web-42")
+    first = await talk(agent, "one", session, says("1"))
+    await talk(agent, "two", first.session, says("2"))
+    agent.model = model = ScriptedModel([])
+    for stale in (session, first.session):
+        with pytest.raises(SessionConflictError, match="version 2 is stored") as caught:
+            await agent.respond("three", stale)
+        assert caught.value.stored == 2
+    assert model.requests == []
+
+
+async def test_a_session_that_the_store_does_not_have_is_refused_before_anything_is_asked() -> None:
+    agent = Agent("Wanda", persistence=InMemorySessions())
+    agent.model = model = ScriptedModel([says("Hello!")])
+    with pytest.raises(SessionConflictError):
+        await agent.respond("Hi", replace(create_session("web-42"), version=3))
+    assert model.requests == []
+
+
+async def test_a_new_session_is_stored_under_an_id_of_its_own() -> None:
+    sessions = InMemorySessions()
+    agent = Agent("Wanda", persistence=sessions)
+    response = await talk(agent, "Hi", None, says("Hello!"))
+    assert await sessions.load(response.session.id) == response.session
+
+
+async def test_a_session_by_id_goes_on_where_it_was() -> None:
+    desk = travel_desk(persistence=InMemorySessions())
+    await talk(desk.agent, "Fly", "web-42", understands(route=desk.book), says("Where to?"))
+    script = (understands(destination="Rome"), says("When?", expect=lambda request: len(request.messages) == 3))
+    second = await talk(desk.agent, "Rome", "web-42", *script)
+    assert second.session.id == "web-42"
+    assert second.session.extracted == {"destination": "Rome"}
+
+
+async def test_an_agent_that_speaks_again_by_id_knows_what_was_said() -> None:
+    agent = Agent("Wanda", persistence=InMemorySessions())
+    await talk(agent, "My name is Maya", "web-42", says("Hello Maya"))
+    await talk(agent, None, "web-42", says("Still there?", expect=lambda request: "Maya" in str(request.messages)))
+
+
+async def test_a_decision_by_id_is_answered_with_what_was_said() -> None:
+    @tool(requires_approval=True)
+    def refund(order: str) -> str:
+        """Pay back."""
+        return "paid back"
+
+    agent = Agent("Shop", persistence=InMemorySessions())
+    schema = {"type": "object", "properties": {"order": {"type": "string"}}}
+    route = agent.create_route(title="Refund", gather_schema=schema)
+    (
+        route.initial_state.transition_to(chat_state="Ask which order", gather=["order"])
+        .transition_to(tool_state=refund)
+        .transition_to(chat_state="Tell the outcome")
+    )
+    first = await talk(agent, "Pay A1 back, por favor", "web-42", understands(order="A1"), says("Asked"))
+    knows = says("Pago", expect=lambda request: "por favor" in str(request.messages))
+    second = await talk(agent, None, "web-42", knows, approvals={first.pending[0].id: True})
+    assert second.message == "Pago"
+
+
+async def test_what_was_said_and_done_is_stored_with_the_session() -> None:
+    sessions = InMemorySessions()
+    desk = travel_desk(persistence=sessions)
+    reading = understands(route=desk.book, destination="Rome", departure="2026-12-01", passengers=2)
+    await talk(desk.agent, "To Rome…", "web-42", reading, says("One flight"))
+    events = await sessions.history("web-42", 10)
+    assert [(event.kind.value, event.source.value) for event in events] == [
+        ("message", "customer"),
+        ("tool", "agent"),
+        ("message", "agent"),
+    ]
+
+
+async def test_a_turn_that_fails_stores_nothing() -> None:
+    sessions = InMemorySessions()
+    agent = Agent("Wanda", persistence=sessions, model=ScriptedModel([OSError("down")]))
+    with pytest.raises(OSError, match="down"):
+        await agent.respond("Hi", "web-42")
+    assert await sessions.load("web-42") is None
+    assert await sessions.history("web-42", 10) == ()
+    assert (await talk(agent, "Hi", "web-42", says("Hello!"))).session.version == 1
+
+
+async def test_two_agents_of_one_store_cannot_both_win() -> None:
+    sessions = InMemorySessions()
+    gates = [Gate(), Gate()]
+    agents = [Agent("Wanda", model=gate.model, persistence=sessions) for gate in gates]
+    running = [asyncio.create_task(agent.respond("Hi", "web-42")) for agent in agents]
+    for gate in gates:
+        await soon(gate.began)
+        gate.open.set()
+    results = await asyncio.gather(*running, return_exceptions=True)
+    assert sorted(type(each).__name__ for each in results) == ["Response", "SessionConflictError"]
+    stored = await sessions.load("web-42")
+    assert stored is not None
+    assert stored.version == 1
+    assert len(await sessions.history("web-42", 10)) == 2
+
+
+def counting(sessions: InMemorySessions, pauses: list[int]) -> Agent:
+    """An agent that counts its turns in the session's data, and takes its time."""
+
+    async def count(ctx: ToolContext) -> ToolUpdate:
+        """Count."""
+        found = ctx.data.get("count", 0)
+        for _ in range(pauses.pop() if pauses else 0):
+            await asyncio.sleep(0)
+        return ToolUpdate(found + 1, data={"count": found + 1})
+
+    schema = {"type": "object", "properties": {"count": {"type": "integer"}}}
+    agent = Agent("Counter", model=FunctionModel(lambda _: "Counted"), persistence=sessions)
+    route = agent.create_route(title="Count", gather_schema=schema)
+    route.initial_state.transition_to(tool_state=count).transition_to(chat_state="Say how often")
+    say = next(state for state in route.states if state.kind == "chat")
+    say.transition_to(state=route.initial_state.transitions[0].end())
+    return agent
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    tasks=st.integers(1, 8),
+    agents=st.integers(1, 3),
+    pauses=st.lists(st.integers(0, 5), max_size=40),
+    by_id=st.lists(st.booleans(), min_size=8, max_size=8),
+)
+async def test_no_update_is_ever_lost(tasks: int, agents: int, pauses: list[int], by_id: list[bool]) -> None:
+    sessions = InMemorySessions()
+    desks = [counting(sessions, pauses) for _ in range(agents)]
+
+    async def until_it_counts(number: int) -> Response:
+        agent = desks[number % agents]
+        for _ in range(10_000):
+            stored = await sessions.load("web-42")
+            session = stored if stored is not None and not by_id[number] else "web-42"
+            try:
+                return await agent.respond(f"turn {number}", session)
+            except SessionConflictError:
+                await asyncio.sleep(0)
+        raise AssertionError("the session is never free")
+
+    responses = await asyncio.gather(*map(until_it_counts, range(tasks)))
+    stored = await sessions.load("web-42")
+    assert stored is not None
+    assert stored.extracted["count"] == tasks
+    assert sorted(each.session.version for each in responses) == list(range(1, tasks + 1))
+    said = [message_text(each) for each in messages_of(await sessions.history("web-42", 100)) if each.role == "user"]
+    assert sorted(each for each in said if each.startswith("turn")) == sorted(f"turn {each}" for each in range(tasks))
+
+
+async def test_sessions_in_memory_refuse_what_is_not_the_next_version() -> None:
+    sessions = InMemorySessions()
+    session = replace(create_session("web-42"), version=1)
+    event = create_message_event("customer", "Maya", "Hi")
+    await sessions.save(session, [event])
+    for version in (0, 1, 3):
+        with pytest.raises(SessionConflictError):
+            await sessions.save(replace(session, version=version), [event])
+    await sessions.save(replace(session, version=2), [event])
+    assert len(await sessions.history("web-42", 10)) == 2
+
+
+@pytest.mark.parametrize(("limit", "found"), [(0, 0), (1, 1), (3, 3), (9, 5)])
+async def test_sessions_in_memory_give_the_newest_of_what_was_said(limit: int, found: int) -> None:
+    sessions = InMemorySessions()
+    events = [create_message_event("customer", "Maya", str(number)) for number in range(5)]
+    await sessions.save(replace(create_session("web-42"), version=1), events)
+    history = await sessions.history("web-42", limit)
+    assert list(history) == events[len(events) - found :]
+
+
+async def test_sessions_in_memory_can_be_cleared() -> None:
+    sessions = InMemorySessions()
+    await sessions.save(replace(create_session("web-42"), version=1), [create_message_event("customer", "Maya", "Hi")])
+    sessions.clear()
+    assert await sessions.load("web-42") is None
+    assert await sessions.history("web-42", 10) == ()
+
+
+async def test_an_id_alone_needs_a_store() -> None:
+    agent = Agent("Wanda", model=ScriptedModel([]))
+    with pytest.raises(InvalidArgumentError, match="pass Agent"):
+        await agent.respond("Hi", "web-42")
+
+
+async def test_a_store_that_fails_is_heard_and_frees_the_session() -> None:
+    class Full(InMemorySessions):
+        async def save(self, session: Any, events: Any) -> None:
+            raise OSError("disk full")
+
+    agent = Agent("Wanda", persistence=Full())
+    for _ in range(2):
+        with pytest.raises(OSError, match="disk full"):
+            await talk(agent, "Hi", "web-42", says("Hello!"))

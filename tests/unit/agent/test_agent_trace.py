@@ -1,0 +1,147 @@
+"""How an answer came about: scores, the states walked, guidelines, prompts, calls and what they cost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from recollect.agent import Agent
+from recollect.testing import ScriptedModel, answers, calls, says, understands
+from recollect.types import ChatUsage
+from tests.unit.agent.flights import asked, talk, travel_desk
+
+WHOLE: dict[str, Any] = {"destination": "Rome", "departure": "2026-12-01", "passengers": 2}
+
+
+def used(tokens: int) -> ChatUsage:
+    return ChatUsage(input_tokens=tokens, output_tokens=1, total_tokens=tokens + 1)
+
+
+async def test_scores_are_by_title_with_the_reason_for_the_choice() -> None:
+    desk = travel_desk()
+    reading = understands(route=desk.weather, score=80, scores={desk.book: 30})
+    response = await talk(desk.agent, "Rain?", None, reading, says("Which city?"))
+    assert response.trace.scores == {"Book a flight": 30, "Tell the weather": 80}
+    assert response.trace.route == "it is meant (80)"
+
+
+async def test_states_walked_are_told_with_what_was_done_and_why() -> None:
+    desk = travel_desk()
+    response = await talk(desk.agent, "To Rome…", None, understands(route=desk.book, **WHOLE), says("One flight"))
+    assert [(step.state, step.action) for step in response.trace.walked] == [
+        ("Ask where to", "skipped"),
+        ("Ask when and how many", "skipped"),
+        ("search_flights", "ran"),
+        ("Offer the flights found", "speaks"),
+    ]
+    assert response.trace.walked[0].why == "skip_if says so"
+    ids = [state.id for state in desk.book.states]
+    assert [step.state_id for step in response.trace.walked] == ids[1:]
+
+
+async def test_a_walk_is_told_in_an_order_that_can_be_read() -> None:
+    desk = travel_desk()
+    first = await talk(desk.agent, "To Rome…", None, understands(route=desk.book, **WHOLE), says("One flight"))
+    assert str(first.trace).splitlines()[:3] == [
+        "route: it is meant (90)",
+        "score: Book a flight 90",
+        "skipped: Ask where to (skip_if says so)",
+    ]
+    assert "None" not in str(first.trace)
+
+
+async def test_guidelines_that_were_followed_are_told_with_the_condition() -> None:
+    agent = Agent(
+        "Wanda",
+        guidelines=[
+            {"action": "Be brief."},
+            {"condition": "the user is angry", "action": "Calm them."},
+            {"condition": "the user is sad", "action": "Cheer them up."},
+        ],
+    )
+    response = await talk(agent, "ARGH", None, understands(holds=["the user is angry"]), says("Easy"))
+    assert response.trace.conditions == ("the user is angry",)
+    assert [(match.guideline.action, match.rationale) for match in response.trace.guidelines] == [
+        ("Be brief.", "always"),
+        ("Calm them.", "the user is angry"),
+    ]
+    assert "guideline: Calm them. (the user is angry)" in str(response.trace)
+
+
+async def test_prompts_are_those_that_were_sent() -> None:
+    desk = travel_desk()
+    response = await talk(desk.agent, "Fly", None, understands(route=desk.book), says("Where to?"))
+    assert response.trace.prompts == tuple(request.system for request in asked(desk.agent))
+    assert [call.text for call in response.trace.calls][1] == "Where to?"
+    sent = [tuple(call.messages) for call in response.trace.calls]
+    assert sent == [request.messages for request in asked(desk.agent)]
+
+
+async def test_every_call_counts_with_its_tokens() -> None:
+    def fare(city: str) -> int:
+        """What it costs."""
+        return 120
+
+    desk = travel_desk(tools=[fare])
+    script = (
+        understands(route=desk.book, usage=used(10)),
+        calls("fare", city="Rome", usage=used(20)),
+        says("120", usage=used(30)),
+    )
+    response = await talk(desk.agent, "Fly", None, *script)
+    assert [(call.purpose, call.replies, call.usage.input_tokens) for call in response.trace.calls] == [
+        ("understand", 1, 10),
+        ("reply", 2, 50),
+    ]
+    assert response.trace.model_calls == 3
+    assert response.usage == response.trace.usage
+    assert (response.usage.input_tokens, response.usage.output_tokens, response.usage.total_tokens) == (60, 3, 63)
+
+
+async def test_a_reading_that_was_corrected_counts_twice() -> None:
+    desk = travel_desk()
+    script = (says("Hm", usage=used(10)), understands(route=desk.book, usage=used(12)), says("Where?", usage=used(5)))
+    response = await talk(desk.agent, "Fly", None, *script)
+    assert [call.purpose for call in response.trace.calls] == ["understand", "understand", "reply"]
+    assert response.usage.input_tokens == 27
+
+
+async def test_a_strict_answer_costs_its_choice_and_no_reply() -> None:
+    agent = Agent("Clinic", composition_mode="strict_canned", canned_responses=["One.", "Two."])
+    with ScriptedModel([answers({"answer": "r1"}, usage=used(7))]) as model:
+        agent.model = model
+        response = await agent.respond("Hi")
+    assert [(call.purpose, call.usage.input_tokens) for call in response.trace.calls] == [("choose", 7)]
+    assert response.trace.model_calls == 1
+    assert response.usage.input_tokens == 7
+
+
+async def test_values_that_were_refused_are_told() -> None:
+    desk = travel_desk()
+    reading = understands(route=desk.book, passengers=12, departure="soon")
+    response = await talk(desk.agent, "12 of us, soon", None, reading, says("Nine at most"))
+    assert {each.field: each.value for each in response.trace.rejected} == {"passengers": 12, "departure": "soon"}
+    assert "passengers" not in response.session.extracted
+
+
+async def test_what_of_a_reading_could_not_be_used_is_told() -> None:
+    desk = travel_desk()
+    reading = answers(
+        {
+            "routes": [{"route": "book_a_flight", "score": 90}, {"route": "fly_to_mars", "score": 99}],
+            "data": {"book_a_flight": {"seat": "12A"}, "mars": {"x": 1}},
+            "forget": ["mars.x"],
+            "conditions": ["c9"],
+        }
+    )
+    response = await talk(desk.agent, "Fly", None, reading, says("Where to?"))
+    assert response.route is not None
+    told = "\n".join(response.trace.problems)
+    for what in ("fly_to_mars", "seat", "mars", "c9"):
+        assert what in told
+
+
+async def test_nothing_was_decided_is_told_too() -> None:
+    response = await talk(Agent("Wanda"), "Hi", None, says("Hello!"))
+    assert response.trace.scores == {}
+    assert response.trace.walked == ()
+    assert response.trace.route == "no route was to be decided"

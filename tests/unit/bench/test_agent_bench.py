@@ -1,0 +1,88 @@
+"""bench/agent.py: its conversations lead where they should, and its goal is judged."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.bench.loading import BENCH, bench_module
+
+report = bench_module("agent_report")
+
+
+def worker(name: str) -> Any:
+    """Modules of workers find each other in their folder."""
+    sys.path.insert(0, str(BENCH / "workers"))
+    try:
+        return import_module(name)
+    finally:
+        sys.path.remove(str(BENCH / "workers"))
+
+
+routing = worker("routing")
+
+
+async def a_batch(kind: str, routes: int, folder: Path) -> dict[str, Any]:
+    guide = worker("recollect_agent").Guide()
+    request = {"kind": kind, "routes": routes, "folder": str(folder)}
+    found: dict[str, Any] = await routing.Batches(guide).run(request, 2)
+    return found
+
+
+def numbers(milliseconds: float) -> dict[str, Any]:
+    return {"recollect": {"respond_50": {"cpu_ms": {"median": milliseconds, "min": milliseconds}}}}
+
+
+def test_no_two_routes_are_alike() -> None:
+    assert len({spec.title for spec in routing.routes(500)}) == 500
+
+
+@given(st.integers(2, 500), st.integers(0, 10_000))
+def test_a_detour_leads_to_another_route(count: int, number: int) -> None:
+    entered, _, detour, back, *_ = routing.turns(count, number)
+    assert entered.meant == back.meant != detour.meant
+
+
+@pytest.mark.parametrize("kind", ["respond", "stream"])
+@pytest.mark.parametrize("routes", [2, 5, 50])
+async def test_a_conversation_leads_where_it_should_with_two_calls_a_turn(
+    kind: str, routes: int, tmp_path: Path
+) -> None:
+    assert (await a_batch(kind, routes, tmp_path))["cpu_ms"] > 0
+
+
+async def test_ten_times_the_routes_make_no_longer_prompts(tmp_path: Path) -> None:
+    some, many = await a_batch("respond", 50, tmp_path), await a_batch("respond", 500, tmp_path)
+    for part in report.PROMPTS:
+        assert many[f"{part}_chars"] <= 1.1 * some[f"{part}_chars"]
+
+
+@pytest.mark.parametrize(("milliseconds", "met"), [(2.9, True), (3.0, False), (4.0, False)])
+def test_a_turn_is_cheap_enough_below_the_goal(milliseconds: float, met: bool) -> None:
+    assert report.goal(numbers(milliseconds))["met"] is met
+
+
+def test_what_was_not_measured_is_not_judged() -> None:
+    assert report.goal({})["met"] is None
+
+
+def test_a_contender_that_failed_is_named_with_the_reason() -> None:
+    result = {
+        "python": "3.11",
+        "rounds": 1,
+        "sizes": [50],
+        "memories": 1_000,
+        "titles": {"recollect": "recollect 1", "peer": "peer 2"},
+        "failed": {"peer": "it fell over"},
+        "numbers": numbers(1.0),
+        "goal": report.goal(numbers(1.0)),
+    }
+    text = report.table(result)
+    assert "FAILED peer 2: it fell over" in text
+    assert "under 3 ms CPU: met" in text

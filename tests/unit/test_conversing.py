@@ -1,0 +1,206 @@
+"""Conversations that are written down fail when they go another way."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import date
+
+import pytest
+
+from recollect import END_ROUTE, Agent, InMemorySessions, Recollect, tool
+from recollect.testing import (
+    Dialogue,
+    ScriptedModel,
+    ScriptError,
+    play,
+    raises,
+    says,
+    understands,
+    with_model,
+)
+from tests.support.travel import travel_desk
+
+
+async def test_a_dialogue_goes_on_from_turn_to_turn() -> None:
+    agent, book = travel_desk(model="gpt-5")
+    talk = Dialogue(agent)
+    response = await talk.says("I want to fly", understands(route=book), says("Where to?"))
+    assert talk.last is response
+    talk.expect(route=book, state="Ask where to", asks=["destination"], calls=2, said="Where", tools=[])
+    await talk.says(
+        "Rome, on December 1, two of us",
+        understands(scores={book: 80}, destination="Rome", departure="2026-12-01", passengers=2),
+        says("One flight.", expect=lambda request: len(request.messages) == 3),
+    )
+    talk.expect(asks=[], tools=["search_flights"], completed=False, pending=[])
+    talk.expect(data={"departure": date(2026, 12, 1), "passengers": 2, "cabin": None})
+    talk.expect(data={"departure": "2026-12-01"}, not_asks=["destination"])
+    assert agent.model == "gpt-5"
+
+
+async def test_what_is_not_as_expected_is_told_with_the_trace() -> None:
+    agent, book = travel_desk()
+    talk = Dialogue(agent)
+    await talk.says("To Rome!", understands(route=book, destination="Rome"), says("When?"))
+    with pytest.raises(ScriptError) as failure:
+        talk.expect(
+            route=None,
+            state="Offer the flights found",
+            data={"destination": "Oslo"},
+            asks=["passengers"],
+            not_asks=["departure"],
+            calls=1,
+            tools=["search_flights"],
+            said="Where",
+            completed=True,
+            pending=["pay"],
+        )
+    told = str(failure.value)
+    for line in (
+        "route: expected None, but it is 'Book a flight'",
+        "state: expected 'Offer the flights found', but it is 'Ask when and how many'",
+        "data: expected destination='Oslo', but it is 'Rome'",
+        "asks: expected ['passengers'], but it is ['departure', 'passengers']",
+        "not_asks: expected [], but it is ['departure']",
+        "calls: expected 1, but it is 2",
+        "tools: expected ['search_flights'], but it is []",
+        "pending: expected ['pay'], but it is []",
+        "completed: expected True, but it is False",
+        "said: expected 'Where' in 'When?'",
+        "skipped: Ask where to (destination is known)",
+        "known: destination='Rome'",
+    ):
+        assert line in told
+
+
+async def test_steps_that_are_left_over_or_missing_fail() -> None:
+    agent, book = travel_desk()
+    with pytest.raises(ScriptError, match=r"1 of 3 scripted steps were not used(.|\n)*speaks: Ask where to"):
+        await Dialogue(agent).says("Fly", understands(route=book), says("Where to?"), says("Hm?"))
+    with pytest.raises(ScriptError, match="call 2 was not scripted"):
+        await Dialogue(agent).says("Fly", understands(route=book))
+    with pytest.raises(ScriptError, match="nobody has spoken yet"):
+        Dialogue(agent).expect(calls=1)
+
+
+async def test_a_turn_that_failed_can_be_said_again() -> None:
+    agent, book = travel_desk()
+    talk = Dialogue(agent)
+    with pytest.raises(OSError, match="down"):
+        await talk.says("Fly to Rome", understands(route=book, destination="Rome"), raises(OSError("down")))
+    await talk.says(
+        "Fly to Rome",
+        understands(route=book, destination="Rome"),
+        says("When?", expect=lambda request: [m.content for m in request.messages] == ["Fly to Rome"]),
+    )
+    talk.expect(asks=["departure", "passengers"])
+
+
+async def test_a_turn_that_is_said_again_runs_its_tools_once() -> None:
+    ran: list[str] = []
+
+    def pay(order: str) -> str:
+        """Pay."""
+        ran.append(order)
+        return "paid"
+
+    agent = Agent("Rita")
+    route = agent.create_route("Pay", gather_schema={"properties": {"order": {"type": "string"}}})
+    ask = route.initial_state.transition_to(chat_state="Ask which order", gather=["order"])
+    ask.transition_to(tool_state=pay).transition_to(state=END_ROUTE)
+    talk = Dialogue(agent)
+    with pytest.raises(OSError, match="down"):
+        await talk.says("A1", understands(order="A1"), raises(OSError("down")))
+    await talk.says("A1", understands(order="A1"), says("Paid."))
+    talk.expect(completed=True)
+    assert ran == ["A1"]
+
+
+async def test_dialogues_with_one_agent_at_the_same_time_do_not_mix() -> None:
+    agent, book = travel_desk()
+
+    async def one(city: str) -> str:
+        talk = Dialogue(agent)
+        await talk.says("Fly", understands(route=book), says("Where to?", delay=0.01))
+        await talk.says(city, understands(destination=city), says(f"{city}, fine."))
+        talk.expect(data={"destination": city})
+        return talk.last.message
+
+    cities = [f"City{number}" for number in range(10)]
+    assert await asyncio.gather(*map(one, cities)) == [f"{city}, fine." for city in cities]
+
+
+async def test_the_agent_can_begin_and_a_person_can_decide() -> None:
+    @tool(requires_approval=True)
+    def refund(order: str) -> str:
+        """Pay back."""
+        return f"paid {order}"
+
+    agent = Agent("Rita")
+    route = agent.create_route("Refund", gather_schema={"properties": {"order": {"type": "string"}}})
+    (
+        route.initial_state.transition_to(chat_state="Ask which order", gather=["order"])
+        .transition_to(tool_state=refund)
+        .transition_to(state=END_ROUTE)
+    )
+    talk = Dialogue(agent)
+    await talk.begins(says("Which order?"))
+    talk.expect(asks=["order"], calls=1)
+    await talk.begins(says("Are you there?", expect=lambda request: request.messages[0].content == "Which order?"))
+    talk.expect(asks=["order"], calls=1)
+    with pytest.raises(ScriptError, match="no call is pending"):
+        await talk.decides(True)
+    await talk.says("A1", understands(order="A1"), says("I have to ask."))
+    talk.expect(pending=["refund"], tools=[])
+    await talk.decides(True, says("Done."))
+    talk.expect(pending=[], tools=["refund"], completed=True, state=None)
+
+
+async def test_a_dialogue_with_a_kept_session_names_it() -> None:
+    sessions = InMemorySessions()
+    agent, book = travel_desk(persistence=sessions)
+    talk = Dialogue(agent, "web-1")
+    await talk.says("Fly", understands(route=book), says("Where to?"))
+    await talk.says("Rome", understands(destination="Rome"), says("When?", expect=lambda r: len(r.messages) == 3))
+    stored = await sessions.load("web-1")
+    assert stored is not None
+    assert (stored.version, stored.extracted) == (2, {"destination": "Rome"})
+
+
+async def test_a_dialogue_can_be_with_a_memory() -> None:
+    async with Recollect(":memory:", worker=False) as rc:
+        agent, book = travel_desk(memory=rc)
+        talk = Dialogue(agent, user="maya")
+        await talk.says("Fly", understands(route=book), says("Where to?"))
+        await talk.says("Rome", understands(destination="Rome"), says("When?", expect="Rome"))
+        maya = rc.user("maya")
+        [kept] = await maya.conversations.list()
+        assert [each.text for each in await maya.conversations.messages(kept.id)] == [
+            "Fly",
+            "Where to?",
+            "Rome",
+            "When?",
+        ]
+
+
+async def test_a_whole_conversation_is_played() -> None:
+    agent, book = travel_desk()
+    responses = await play(
+        agent,
+        [
+            ("I want to fly", understands(route=book), "Where to?", {"asks": ["destination"]}),
+            ("Rome", understands(destination="Rome"), "When?", {"data": {"destination": "Rome"}, "calls": 2}),
+        ],
+    )
+    assert [str(each) for each in responses] == ["Where to?", "When?"]
+    with pytest.raises(ScriptError, match=r"asks: expected \['passengers'\]"):
+        await play(agent, [("Fly", understands(route=book), "Where to?", {"asks": ["passengers"]})])
+
+
+async def test_a_twin_has_the_routes_that_its_agent_gets_later() -> None:
+    agent = Agent("Wanda", understand_model="gpt-5", options={"chat_fn": lambda *_: "not scripted"})
+    twin = with_model(agent, ScriptedModel([says("Hello!")]))
+    agent.create_route("Chat").initial_state.transition_to(chat_state="Chat")
+    assert [route.title for route in twin.routes] == ["Chat"]
+    assert (await twin.respond("Hi")).message == "Hello!"
+    assert agent.understand_model == "gpt-5"

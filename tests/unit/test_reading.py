@@ -1,0 +1,170 @@
+"""`understands`: what a script says of a message in the words of the flow, and what it refuses to make up."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from recollect.agent import Agent, Route
+from recollect.chat.model import ChatRequest
+from recollect.testing import ScriptedModel, ScriptError, says, understands
+from recollect.types import ChatUsage, user_message
+
+CITY = {"type": "object", "properties": {"city": {"type": "string"}, "day": {"type": "string"}}}
+PLACE = {"type": "object", "properties": {"city": {"type": "string"}, "seats": {"type": "integer"}}}
+
+
+def two_routes(first: str = "Tell the weather", second: str = "Book a table") -> tuple[Agent, Route, Route]:
+    agent = Agent("Wanda", guidelines=[{"condition": "the user is in a hurry", "action": "Be brief."}])
+    weather = agent.create_route(title=first, id="first", conditions=["the user asks for it"], gather_schema=CITY)
+    weather.initial_state.transition_to(chat_state="Ask where", gather=["city", "day"])
+    table = agent.create_route(title=second, id="second", conditions=["the user eats"], gather_schema=PLACE)
+    table.initial_state.transition_to(chat_state="Ask where", gather=["city", "seats"])
+    return agent, weather, table
+
+
+async def read(agent: Agent, reading: Any) -> dict[str, Any]:
+    """What the model says, as the agent gets it."""
+    agent.model = model = ScriptedModel([reading, says("Well")])
+    response = await agent.respond("…")
+    assert model.remaining == 0
+    answer: dict[str, Any] = json.loads(response.trace.calls[0].text)
+    return answer
+
+
+async def test_a_route_is_meant_by_itself_or_by_its_title() -> None:
+    agent, weather, _ = two_routes()
+    for named in (weather, "Tell the weather"):
+        assert await read(agent, understands(route=named)) == {"routes": [{"route": "tell_the_weather", "score": 90}]}
+    assert (await read(agent, understands(route=weather, score=55)))["routes"][0]["score"] == 55
+
+
+async def test_several_scores_can_be_given() -> None:
+    agent, weather, table = two_routes()
+    answer = await read(agent, understands(route=weather, scores={table: 20}))
+    assert {each["route"]: each["score"] for each in answer["routes"]} == {"tell_the_weather": 90, "book_a_table": 20}
+
+
+async def test_nothing_can_be_understood() -> None:
+    agent, _, _ = two_routes()
+    assert await read(agent, understands()) == {"routes": []}
+
+
+def stated(answer: dict[str, Any]) -> dict[str, Any]:
+    return {each["field"]: each["value"] for each in answer["data"]}
+
+
+async def test_values_go_to_the_route_that_is_meant_or_the_only_one_that_has_them() -> None:
+    agent, weather, table = two_routes()
+    answer = await read(agent, understands(route=table, city="Rome", seats=2, day="today"))
+    assert stated(answer) == {"book_a_table.city": "Rome", "book_a_table.seats": 2, "tell_the_weather.day": "today"}
+    assert stated(await read(agent, understands(day="today"))) == {"tell_the_weather.day": "today"}
+    answer = await read(agent, understands(route=weather, data={"city": "Rome"}, day="today"))
+    assert stated(answer) == {"tell_the_weather.city": "Rome", "tell_the_weather.day": "today"}
+
+
+async def test_a_field_of_several_routes_needs_the_route() -> None:
+    agent, _, _ = two_routes()
+    with pytest.raises(ScriptError, match=r"'city' is in several routes .*: say which with route="):
+        await read(agent, understands(city="Rome"))
+
+
+async def test_what_is_forgotten_is_named_by_route_and_field() -> None:
+    agent, weather, _ = two_routes()
+    assert (await read(agent, understands(forget=["day"])))["forget"] == ["tell_the_weather.day"]
+    assert (await read(agent, understands(route=weather, forget=["city"])))["forget"] == ["tell_the_weather.city"]
+
+
+async def test_conditions_hold_in_the_agents_words() -> None:
+    agent, _, _ = two_routes()
+    agent.create_guideline(condition="the user is sad", action="Cheer them up.")
+    answer = await read(agent, understands(holds=["the user is sad"]))
+    assert answer["conditions"] == ["c2"]
+
+
+async def test_usage_can_be_told() -> None:
+    agent, _, _ = two_routes()
+    agent.model = ScriptedModel([understands(usage=ChatUsage(input_tokens=7)), says("Well")])
+    assert (await agent.respond("…")).usage.input_tokens == 7
+
+
+@pytest.mark.parametrize(
+    ("reading", "said"),
+    [
+        (understands(route="Fly to Mars"), "the route 'Fly to Mars' was not asked about.*book_a_table"),
+        (understands(scores={"Fly to Mars": 5}), "the route 'Fly to Mars' was not asked about"),
+        (understands(planet="Mars"), "the field 'planet' was not asked about.*tell_the_weather.city"),
+        (understands(forget=["planet"]), "the field 'planet' was not asked about"),
+        (understands(holds=["the user is on Mars"]), "the condition 'the user is on Mars' was not asked about.*hurry"),
+    ],
+)
+async def test_what_was_not_asked_for_cannot_be_understood(reading: Any, said: str) -> None:
+    agent, _, _ = two_routes()
+    with pytest.raises(ScriptError, match=said):
+        await read(agent, reading)
+
+
+async def test_an_answer_is_no_reading() -> None:
+    agent = Agent("Wanda", model=ScriptedModel([understands()]))
+    with pytest.raises(ScriptError, match="asked for an answer, not for a reading"):
+        await agent.respond("Hi")
+
+
+def test_a_structured_answer_of_another_kind_is_no_reading() -> None:
+    request = ChatRequest((user_message("Hi"),), output_schema={"type": "object", "properties": {"answer": {}}})
+    with pytest.raises(ScriptError, match="not for a reading"):
+        understands()(request)
+
+
+def test_a_structured_answer_without_properties_is_no_reading() -> None:
+    request = ChatRequest((user_message("Hi"),), output_schema={"type": "array", "items": {"type": "string"}})
+    with pytest.raises(ScriptError, match="not for a reading"):
+        understands()(request)
+
+
+async def test_the_only_route_can_be_meant_though_it_is_not_scored() -> None:
+    agent = Agent("Wanda")
+    route = agent.create_route(title="Tell the weather", gather_schema=CITY)
+    route.initial_state.transition_to(chat_state="Ask where", gather=["city", "day"])
+    agent.model = ScriptedModel([understands(route=route, city="Rome"), says("Which day?")])
+    response = await agent.respond("Rome")
+    assert response.session.extracted == {"city": "Rome"}
+    assert response.trace.problems == ()
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("Book a table", "Book a table!"),
+        ("Book a table", "Book a table"),
+        ("!!!", "???"),
+        ("Book a table for a birthday party of the family", "Book a table for a birthday party of the firm"),
+        ("予約する", "キャンセルする"),
+    ],
+)
+async def test_routes_that_models_call_alike_are_told_apart(first: str, second: str) -> None:
+    for index in (0, 1):
+        agent, *routes = two_routes(first, second)
+        agent.model = ScriptedModel([understands(route=routes[index], city="Rome"), says("Well")])
+        response = await agent.respond("…")
+        assert response.route is not None
+        assert response.route.id == routes[index].id
+        assert response.session.extracted == {"city": "Rome"}
+
+
+async def test_a_reading_can_be_used_again() -> None:
+    agent, weather, _ = two_routes()
+    reading = understands(route=weather, city="Rome")
+    assert await read(agent, reading) == await read(agent, reading)
+
+
+async def test_a_field_may_be_called_like_an_argument() -> None:
+    agent = Agent("Wanda")
+    schema = {"type": "object", "properties": {"score": {"type": "integer"}, "route": {"type": "string"}}}
+    route = agent.create_route(title="Rate", gather_schema=schema)
+    route.initial_state.transition_to(chat_state="Ask", gather=["score", "route"])
+    agent.model = ScriptedModel([understands(data={"score": 5, "route": "A9"}), says("Thanks")])
+    response = await agent.respond("…")
+    assert response.session.extracted == {"score": 5, "route": "A9"}
