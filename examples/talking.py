@@ -7,13 +7,13 @@ from typing import Any
 
 from first_turn import choose_model
 from recollect import Agent, RecollectError, Response, SessionState
-from recollect.testing import FlowModel, FunctionModel, with_model
+from recollect.testing import FlowModel, FunctionModel
 
 
 def at_hand(agent: Agent, stand_in: FlowModel) -> Agent:
     """The agent with the provider whose key is set, or with the stand-in."""
     model = choose_model()
-    return with_model(agent, stand_in if isinstance(model, FunctionModel) else model)
+    return agent.with_model(stand_in if isinstance(model, FunctionModel) else model)
 
 
 async def converse(agent: Agent, said: Iterable[str], session: SessionState | None = None) -> Response:

@@ -212,9 +212,7 @@ class CannedResponseError(RecollectError):
         self.place = place
         self.missing = tuple(missing)
         wanted = f" Their templates want: {', '.join(missing)}." if missing else ""
-        super().__init__(
-            f"No canned response can be said at {place}.{wanted} Give the agent one that needs none."
-        )
+        super().__init__(f"No canned response can be said at {place}.{wanted} Give the agent one that needs none.")
 
 
 class EmbeddingError(RecollectError):

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.testing import FlowModel, SimulatedUser, simulate, with_model
+from recollect.testing import FlowModel, SimulatedUser, simulate
 from tests.integration.providers.vendors import Anthropic
 from tests.integration.test_examples import EXAMPLES, run
 from tests.support.wire import Reply, Request, WireServer
@@ -104,7 +104,7 @@ def test_an_account_is_of_the_kind_that_was_said_last(kinds: list[str], eager: i
     first, *later = changed(kinds)
     known = {"name": "Maya", "kind": first, "company": "Tascas", "birthday": "2001-05-17", "phone": "1234"}
     user = SimulatedUser("Hello", {name: known[name] for name in facts}, changes={"kind": later}, eager=eager)
-    done = asyncio.run(simulate(with_model(onboarding.build(), FlowModel()), user))
+    done = asyncio.run(simulate(onboarding.build().with_model(FlowModel()), user))
     assert done.outcome == "completed", str(done)
     [made] = done.session.progress.runs.values()
     assert made.arguments == onboarding.holder({**known, "kind": kinds[-1]}), str(done)
@@ -119,7 +119,7 @@ def test_nothing_is_paid_twice_whatever_the_user_takes_back(
     refunds = importlib.import_module("support_refunds")
     first, *later = changed(orders)
     user = SimulatedUser("A refund", {"order": first, "reason": "broken"}, changes={"order": later}, eager=eager)
-    done = asyncio.run(simulate(with_model(refunds.build(), FlowModel()), user, approve=approve))
+    done = asyncio.run(simulate(refunds.build().with_model(FlowModel()), user, approve=approve))
     ran = [call for each in done.exchanges for call in each.response.tool_calls if not call.is_error]
     paid = [call for call in ran if call.name.startswith("pay_back")]
     assert len(paid) <= 1, str(done)

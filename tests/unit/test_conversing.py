@@ -16,7 +16,6 @@ from recollect.testing import (
     raises,
     says,
     understands,
-    with_model,
 )
 from tests.support.travel import travel_desk
 
@@ -199,7 +198,7 @@ async def test_a_whole_conversation_is_played() -> None:
 
 async def test_a_twin_has_the_routes_that_its_agent_gets_later() -> None:
     agent = Agent("Wanda", understand_model="gpt-5", options={"chat_fn": lambda *_: "not scripted"})
-    twin = with_model(agent, ScriptedModel([says("Hello!")]))
+    twin = agent.with_model(ScriptedModel([says("Hello!")]))
     agent.create_route("Chat").initial_state.transition_to(chat_state="Chat")
     assert [route.title for route in twin.routes] == ["Chat"]
     assert (await twin.respond("Hi")).message == "Hello!"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -241,6 +243,19 @@ class Agent(Setting):
         Closing the iterator cancels the turn.
         """
         return self._responding.stream(history, session, context_override, more)
+
+    def with_model(self, model: str | Model) -> Agent:
+        """The same agent, routes and all, with another model for everything. This one stays as it is.
+
+        >>> Agent("Wanda", model="gpt-5").with_model("claude-sonnet-5").model
+        'claude-sonnet-5'
+        """
+        twin = copy.copy(self)
+        twin.model = arguments.model("model", model)
+        twin.understand_model = None
+        twin.options = replace(self.options, chat_fn=None, chat_stream_fn=None)
+        twin._responding = Responding(twin)
+        return twin
 
     def to_mermaid(self, session: SessionState | None = None) -> str:
         """All routes as a Mermaid diagram, with the session's state lit."""

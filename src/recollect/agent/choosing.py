@@ -49,6 +49,7 @@ def choose(
     session: SessionState,
     scores: Mapping[str, float] | None,
     thresholds: Thresholds = USUAL,
+    holds: frozenset[str] = frozenset(),
 ) -> Choice:
     """The route to be in. Another takes over only if it beats the current one by the margin, so that a conversation
     does not flap between two; one that was completed is entered again only if the user clearly asks for it."""
@@ -60,11 +61,18 @@ def choose(
         return Choice(entry, "it is the only one" if entry is not None else "no route was to be decided")
     mine = scores.get(current.id, 0) if current is not None else 0
     best, top = _best(routes, session, scores, thresholds, current)
+    if current is not None and drop_condition(current) in holds and (best is None or top < mine + thresholds.margin):
+        return Choice(None, "the user no longer wants it")
     if best is None:
         return Choice(current, "no other route is meant" if current is not None else "no route is meant")
     if current is not None and top < mine + thresholds.margin:
         return Choice(current, f"{best.title!r} ({top:g}) does not beat it ({mine:g}) by {thresholds.margin:g}")
     return Choice(best, f"it is meant ({top:g})" if current is None else f"it is meant ({top:g}, not {mine:g})")
+
+
+def drop_condition(route: Route) -> str:
+    """What the user must want for a route to be left without another."""
+    return f"the user no longer wants this: {route.title}"
 
 
 def sole_entry(routes: Mapping[str, Route], session: SessionState) -> Route | None:

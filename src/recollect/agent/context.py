@@ -62,6 +62,22 @@ async def resolve_context(given: Any, session: SessionState, override: Mapping[s
     return _changed(value, {**{name: each for name, each in added.items() if names(name)}, **forced})
 
 
+def updated_context(context: Any, changes: Mapping[str, Any]) -> Any:
+    """A context with other values, of its own kind; a dataclass or model takes those that it has names for.
+
+    >>> updated_context({"plan": "free"}, {"plan": "pro"})
+    {'plan': 'pro'}
+    """
+    if not changes:
+        return context
+    if isinstance(context, Mapping):
+        return {**context, **changes}
+    names = _names(context)
+    if names is None:
+        return context
+    return _changed(context, {name: value for name, value in changes.items() if names(name)})
+
+
 def context_values(context: Any) -> dict[str, Any]:
     """What of a context may be shown to a model, or used in a template: plain values, as JSON has them.
 

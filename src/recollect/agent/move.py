@@ -38,7 +38,7 @@ def move(
     if decides:
         choice = Choice(_current(routes, session), "a decision was taken")
     else:
-        choice = choose(routes, session, heard.scores, thresholds)
+        choice = choose(routes, session, heard.scores, thresholds, heard.holds)
     route, before = choice.route, session
     session = _into(route, session, now)
     session, changed = _taken_in(session, route, heard, now)

@@ -66,9 +66,10 @@ def reply_prompt(
     prompt = PromptBuilder().add_identity(persona.name, persona.description, persona.goal)
     prompt.add_section("rules", _rules(persona.rules, persona.prohibitions))
     prompt.add_glossary(persona.terms).add_capabilities(persona.capabilities)
+    always = [match for match in matches if match.guideline.condition is None]
+    prompt.add_guidelines([*always, *(match for match in matches if match.guideline.condition is not None)])
     if moved.route is not None:
         prompt.add_active_routes([_shown(moved.route)])
-    prompt.add_guidelines(matches)
     prompt.add_context(context)
     if remembered:
         prompt.add_section("memory", remembered)
@@ -147,7 +148,8 @@ def _told(name: str, run: ToolRun) -> str:
     if run.error is not None:
         return f"{called} failed: {dump_json(run.error[:LONGEST_RESULT])}. Tell the user, and what can be done."
     content = run.content if len(run.content) <= LONGEST_RESULT else f"{run.content[:LONGEST_RESULT]}…"
-    return f"{called} gave: {content}"
+    # A result of several lines is quoted, or one of them could pass for a line of the prompt.
+    return f"{called} gave: {content if len(content.splitlines()) <= 1 else dump_json(content)}"
 
 
 def canned_levels(moved: Moved, agent: Sequence[CannedResponse]) -> list[Sequence[CannedResponse]]:
@@ -177,18 +179,19 @@ def all_texts(levels: Sequence[Sequence[CannedResponse]], data: Mapping[str, Any
 def sayable(
     levels: Sequence[Sequence[CannedResponse]], data: Mapping[str, Any], context: Any, heard: Heard, place: str
 ) -> list[str]:
-    """What a strict agent may say: of the nearest level that has something, what was written for this case, if any.
-
-    A response with a condition is for when it holds; the others are for when no such condition does.
-    """
+    """What a strict agent may say: what was written for a condition that holds, of the nearest level that has such;
+    else what the nearest level has that is for no condition."""
     lacking: list[str] = []
+    filled = []
     for level in levels:
         ready, missing = fillable(level, data, context)
         lacking += missing
-        fitting = [text for each, text in ready if each.condition is not None and each.condition in heard.holds]
-        fitting = fitting or [text for each, text in ready if each.condition is None]
-        if fitting:
-            return list(dict.fromkeys(fitting))
+        filled.append(ready)
+    held: list[list[str]] = [[text for each, text in ready if each.condition in heard.holds] for ready in filled]
+    usual = [[text for each, text in ready if each.condition is None] for ready in filled]
+    for texts in (*held, *usual):
+        if texts:
+            return list(dict.fromkeys(texts))
     raise CannedResponseError(place, list(dict.fromkeys(lacking)))
 
 

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from recollect.agent.events import Event, EventSource, create_message_event, create_tool_event, messages_of
 from recollect.agent.hooks import call_after
 from recollect.agent.memory import tools_of, user_of
-from recollect.agent.moves import Ran
 from recollect.agent.response import Response, StreamChunk, last_chunk
 from recollect.agent.session import SessionState, create_session, enter_route
 from recollect.agent.setting import UNSET
+from recollect.agent.tries import Tries
 from recollect.agent.turn import AgentTurn
 from recollect.chat.approval import Approval, as_approvals
 from recollect.conversations import checks
@@ -23,6 +22,7 @@ from recollect.conversations.turn_requests import TurnRequest
 from recollect.conversations.turns import unkept_turns
 from recollect.errors import ConfigurationError, InvalidArgumentError, SessionConflictError
 from recollect.request import Request
+from recollect.tools import Tool
 from recollect.turn.chatting import Chat, ChatArguments
 from recollect.turn.handle import UserHandle
 from recollect.turn.tolerating import tolerated
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from recollect.agent.agent import Agent
 
 TAIL = 30
-MOST_TRIED = 1_000
 _NOBODY = Scope("", "", "")
 
 
@@ -53,16 +52,29 @@ class RespondArguments(TypedDict, total=False):
     wait: float
 
 
+Key = tuple[Scope | str | None, str]
+"""Whose session it is, and its id: users may call their sessions alike."""
+
+
 @dataclass(slots=True)
 class _Begun:
     """A turn that has begun: what was said, whose it is, and the session as it was."""
 
     turn: AgentTurn
     session: SessionState
+    key: Key
     said: Message | None
-    chat: Chat | None
-    request: TurnRequest | None
-    problems: list[TurnProblem]
+    chat: Chat | None = None
+    request: TurnRequest | None = None
+    problems: list[TurnProblem] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Line:
+    """Those who wait for a session, one after another."""
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    waiting: int = 0
 
 
 class Responding:
@@ -71,9 +83,9 @@ class Responding:
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
         self._turns = unkept_turns(lambda: agent.clock())
-        self._running: set[str] = set()
-        self._lines: dict[str, asyncio.Lock] = {}
-        self._done: OrderedDict[tuple[str, int], dict[str, Ran]] = OrderedDict()
+        self._running: set[Key] = set()
+        self._lines: dict[str, _Line] = {}
+        self._tries = Tries()
 
     async def respond(
         self,
@@ -124,11 +136,11 @@ class Responding:
 
     async def _ended(self, begun: _Begun, result: TurnResult) -> Response:
         response = begun.turn.response(result, begun.session.version)
-        self._done.pop((begun.session.id, begun.session.version), None)
         if begun.problems:
             response = replace(response, problems=(*begun.problems, *response.problems))
         if self._agent.persistence is not None:
             await self._agent.persistence.save(response.session, _events(self._agent.name, begun.said, response))
+        self._tries.forget((*begun.key, begun.session.version))
         return response
 
     @asynccontextmanager
@@ -144,73 +156,81 @@ class Responding:
         given = _arguments(more)
         if not isinstance(override, Mapping | None):
             raise InvalidArgumentError(f"context_override is a mapping, not {override!r:.80}.")
-        async with self._held(session) as found:
+        async with self._held(session, given) as (found, user):
             approvals, goes_on, found = self._decisions(given.get("approvals"), history, found)
             messages = None if history is None else messages_of(history)
-            if approvals and messages is None:
+            if approvals:
                 messages = messages_of(_note(found, approvals))
-            if isinstance(history, str) and agent.persistence is not None and agent.memory is None:
+            if agent.persistence is not None and user is None and isinstance(history, str | None):
                 messages = [*messages_of(await agent.persistence.history(found.id, TAIL)), *(messages or ())]
-            user = await user_of(agent.memory, found, given.get("user"))
-            keeps_log = user is not None and (history is None or isinstance(history, str))
+            key = _key(user, given, found)
             turn = AgentTurn(
                 agent,
                 found,
-                None if keeps_log else messages or (),
+                None if user is not None and isinstance(history, str | None) else messages or (),
                 override,
                 approvals=approvals,
                 goes_on=goes_on,
-                done=self._tried(found),
+                done=self._tries.of((*key, found.version)),
             )
             said = messages[-1] if messages and messages[-1].role == "user" and not approvals else None
-            begun = _Begun(turn, found, said, None, None, [])
+            begun = _Begun(turn, found, key, None if history is None else said)
             if user is None:
                 begun.request = self._request(turn, found, messages or (), given)
             else:
-                begun.chat = await self._chat(begun, user, messages, given, approvals, goes_on)
+                begun.chat = self._chat(begun, user, messages, given, approvals, goes_on)
             yield begun
 
-    def _tried(self, session: SessionState) -> dict[str, Ran]:
-        """What tools gave in a first try of the turn that failed: a refund is not paid twice for a lost connection."""
-        if len(self._done) > MOST_TRIED:
-            self._done.popitem(last=False)
-        return self._done.setdefault((session.id, session.version), {})
-
     @asynccontextmanager
-    async def _held(self, session: SessionState | str | None) -> AsyncIterator[SessionState]:
-        """The session, which no other turn of this process has meanwhile."""
-        store = self._agent.persistence
+    async def _held(
+        self, session: SessionState | str | None, given: RespondArguments
+    ) -> AsyncIterator[tuple[SessionState, UserHandle | None]]:
+        """The session, which no other turn of this process has meanwhile, and the user whose it is."""
+        agent, store = self._agent, self._agent.persistence
         if isinstance(session, str):
             if store is None:
                 raise InvalidArgumentError(
                     f"session {session!r} is only named: pass Agent(persistence=...), or the last response's session."
                 )
-            line = self._lines.setdefault(session, asyncio.Lock())
-            try:
-                async with line, self._alone(await store.load(session) or create_session(session)) as found:
-                    yield found
-            finally:
-                if not line.locked():
-                    self._lines.pop(session, None)
+            async with self._in_line(session):
+                found = await store.load(session) or create_session(session)
+                user = await user_of(agent.memory, found, given.get("user"))
+                async with self._alone(_key(user, given, found), found):
+                    yield found, user
             return
         if not isinstance(session, SessionState | None):
             raise InvalidArgumentError(f"session is a SessionState or the id of one, not {session!r:.80}.")
         found = create_session() if session is None else session
-        async with self._alone(found):
-            stored = None if store is None or session is None else await store.load(found.id)
-            if stored is not None and stored.version != found.version:
-                raise SessionConflictError(found.id, found.version, stored.version)
-            yield found
+        user = await user_of(agent.memory, found, given.get("user"))
+        async with self._alone(_key(user, given, found), found):
+            if store is not None and session is not None:
+                stored = await store.load(found.id)
+                version = 0 if stored is None else stored.version
+                if version != found.version:
+                    raise SessionConflictError(found.id, found.version, version)
+            yield found, user
 
     @asynccontextmanager
-    async def _alone(self, session: SessionState) -> AsyncIterator[SessionState]:
-        if session.id in self._running:
-            raise SessionConflictError(session.id, session.version)
-        self._running.add(session.id)
+    async def _in_line(self, id: str) -> AsyncIterator[None]:
+        line = self._lines.setdefault(id, _Line())
+        line.waiting += 1
         try:
-            yield session
+            async with line.lock:
+                yield
         finally:
-            self._running.discard(session.id)
+            line.waiting -= 1
+            if not line.waiting:
+                del self._lines[id]
+
+    @asynccontextmanager
+    async def _alone(self, key: Key, session: SessionState) -> AsyncIterator[None]:
+        if key in self._running:
+            raise SessionConflictError(session.id, session.version)
+        self._running.add(key)
+        try:
+            yield
+        finally:
+            self._running.discard(key)
 
     def _decisions(
         self, given: Any, history: Any, session: SessionState
@@ -253,11 +273,12 @@ class Responding:
             keeps_user=False,
             keeps_reply=False,
             plan=turn.plan,
+            planning_usage=turn.planning_usage,
             agent=agent.name,
             trace_id=given.get("trace_id"),
         )
 
-    async def _chat(
+    def _chat(
         self,
         begun: _Begun,
         user: UserHandle,
@@ -272,7 +293,11 @@ class Responding:
         last = messages[-1] if messages else None
         if not goes_on and (last is None or last.role != "user"):
             raise InvalidArgumentError("with a memory the user speaks first: pass what they said.")
-        turn.memory_tools = await tolerated(tools_of(user, namespace, options), "recall", begun.problems) or ()
+
+        async def tools() -> Sequence[Tool]:
+            return await tolerated(tools_of(user, namespace, options), "recall", begun.problems) or ()
+
+        turn.memory_tools = tools
         more: ChatArguments = {
             "options": replace(agent.options, model="") if agent.options.model == UNSET else agent.options,
             "session_id": begun.session.id,
@@ -287,6 +312,11 @@ class Responding:
         text = None if goes_on or last is None else message_text(last)
         visibility = "internal" if approvals else "user"
         return Chat(user, text, namespace, options.space, agent.model, more, planner=turn, visibility=visibility)
+
+
+def _key(user: UserHandle | None, given: RespondArguments, session: SessionState) -> Key:
+    sender = given.get("sender")
+    return (user.scope if user is not None else None if sender is None else sender.user_id), session.id
 
 
 def _arguments(more: Mapping[str, Any]) -> RespondArguments:

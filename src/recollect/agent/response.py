@@ -117,9 +117,9 @@ class AgentStructuredResponse:
 class Response:
     """An agent's answer. `str(response)` is what it says.
 
-    `session` is where the conversation stands now: pass it to the next `respond`. `pending` are calls that wait for a
-    decision: `respond(session=..., approvals={call.id: True})`. `trace` says how the answer came about. `problems` are
-    failures that did not end the turn.
+    `session` is where the conversation stands now: pass it to the next `respond`. `asks` are the fields that the state
+    asks for. `pending` are calls that wait for a decision: `respond(session=..., approvals={call.id: True})`. `trace`
+    says how the answer came about. `problems` are failures that did not end the turn.
 
     >>> from recollect.agent import create_session
     >>> str(Response("Where to?", create_session()))
@@ -132,6 +132,7 @@ class Response:
     route: RouteInfo | None = None
     state: StateInfo | None = None
     completed: bool = False
+    asks: tuple[str, ...] = ()
     pending: tuple[ToolCall, ...] = ()
     trace: Trace = field(default=Trace(), repr=False)
     conversation_id: str | None = None

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from recollect.agent.drawing import described, route_mermaid
 from recollect.agent.flow import check_route, check_way
 from recollect.agent.gathering import GatherSchema
-from recollect.agent.ids import generate_route_id, generate_state_id
+from recollect.agent.ids import generate_route_id, generate_state_id, slug
 from recollect.agent.state import State, Transition, canned, fields_known
 from recollect.agent.value_reading import InvalidValue
 from recollect.agent.values import Guideline, as_value
@@ -67,6 +67,8 @@ class Route:
         for guideline in guidelines:
             self.create_guideline(guideline)
         self.initial_data = self._known(initial_data or {})
+        self.key = slug(title)
+        """What models call it; its agent tells routes of one title apart."""
         self.gatherable: tuple[str, ...] = ()
         """The fields that its states ask the user for."""
         self._states: dict[str, State] = {}

@@ -61,7 +61,7 @@ class InMemorySessions:
 
     async def history(self, session_id: str, limit: int) -> Sequence[Event]:
         """The newest of what was said in a session, in order."""
-        return tuple(self._events.get(session_id, ())[-limit:])
+        return tuple(self._events.get(session_id, ())[-limit:] if limit > 0 else ())
 
     def clear(self) -> None:
         """Forget all of them."""

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 from recollect.agent.canned import CannedResponse
-from recollect.agent.context import context_values
 from recollect.agent.domains import DomainRegistry
 from recollect.agent.ids import slug
 from recollect.agent.relevance import Relevance
@@ -53,7 +52,7 @@ class Setting:
         while key in self.route_keys.values():
             number += 1
             key = f"{base}_{number}"
-        self.route_keys[route.id] = key
+        self.route_keys[route.id] = route.key = key
 
     def check(self) -> None:
         """Raise `FlowError` if something is wrong with the routes, or if there is a place where nothing can be said."""
@@ -158,12 +157,6 @@ class Setting:
             for id, kept in session.left.items()
         }
         return replace(session, extracted=extracted, left=left)
-
-    def updated_context(self, context: Any, changes: Mapping[str, Any]) -> Any:
-        """The context with what a tool changed, for the rest of the turn."""
-        if not changes:
-            return context
-        return {**context, **changes} if isinstance(context, Mapping) else {**context_values(context), **changes}
 
     def _as_options(self, given: ChatOptions | Mapping[str, Any] | None) -> ChatOptions:
         more: dict[str, Any] = {"provider": None, "tools": None, "tool_handler": None, "max_cycles": None}

@@ -117,5 +117,5 @@ def _is_context(parameter: inspect.Parameter) -> bool:
     return (
         hint is ToolContext
         or str(hint).rpartition(".")[2] in ("ToolContext", "ToolContext'>")
-        or (hint is Any and parameter.name in _CONTEXT_NAMES)
+        or (hint in (Any, "Any", "typing.Any") and parameter.name in _CONTEXT_NAMES)
     )

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from recollect.agent.context import context_values, resolve_context
+from recollect.agent.context import context_values, resolve_context, updated_context
 from recollect.agent.hooks import BeforeResponse, call_before
 from recollect.agent.move import Heard, Move, Moved, Ran, RunTool, move
 from recollect.agent.reply import all_texts, canned_levels, matched, reply_prompt, sayable, saying, wording
 from recollect.agent.response import ModelCall, Response, RouteInfo, StateInfo, Trace
 from recollect.agent.session import SessionState, ToolRun, WaitingCall
+from recollect.agent.tries import Done
 from recollect.agent.understand import (
     Questions,
     Understanding,
     Unreadable,
+    chosen,
     output_schema,
     questions,
     read_answer,
     system_prompt,
+    up_to_user,
     user_prompt,
 )
 from recollect.agent.value_reading import InvalidValue
@@ -51,9 +54,9 @@ from recollect.types.turns import TurnProblem
 if TYPE_CHECKING:
     from recollect.agent.agent import Agent
 
+T = TypeVar("T")
+
 BEGIN = "(The conversation begins: speak first.)"
-READINGS = 2
-"""How often the model is asked when its reading of a message cannot be read."""
 CHOOSE = "Choose the answer that fits best what is to be said now. Answer with JSON."
 
 
@@ -74,17 +77,17 @@ class AgentTurn:
         *,
         approvals: Mapping[str, Approval] | None = None,
         goes_on: bool = False,
-        done: dict[str, Ran] | None = None,
+        done: Done,
     ) -> None:
         self.name = agent.name
-        self.memory_tools: Sequence[Tool] = ()
+        self.memory_tools: Callable[[], Awaitable[Sequence[Tool]]] | None = None
         self._agent = agent
         self._session = session
         self._history = history
         self._override = override
         self._approvals = approvals or {}
         self._goes_on = goes_on
-        self._done = {} if done is None else done
+        self._done = done
         self._context: Any = None
         self._moved = Moved(session)
         self._matches: list[GuidelineMatch] = []
@@ -94,12 +97,15 @@ class AgentTurn:
         self._updates: list[ToolUpdate] = []
         self._problems: list[TurnProblem] = []
         self._replying = False
+        self._memory_tools: Sequence[Tool] = ()
         self._reply_sent: tuple[str | None, Sequence[Message]] | None = None
 
     async def plan(self, options: ChatOptions, history: list[Message]) -> tuple[ChatOptions, list[Message]]:
         """Understand and move; gives how the model is to reply, and to what."""
         messages = history if self._history is None else list(self._history)
         await self._resolve(messages)
+        if self.memory_tools is not None:
+            self._memory_tools = await self.memory_tools()
         if not self._goes_on:
             self._understood = await self._understand(options, messages)
             await self._move()
@@ -122,12 +128,12 @@ class AgentTurn:
         self._context = await resolve_context(agent.context, self._session, self._override)
         change = await call_before(agent.before_response, BeforeResponse(self._session, tuple(messages), self._context))
         if change is not None:
-            self._override = {**(self._override or {}), **change}
-            self._context = await resolve_context(self._context, self._session, change)
+            self._context = updated_context(self._context, change)
         self._session = agent.restored(self._session)
 
     async def _understand(self, options: ChatOptions, messages: Sequence[Message]) -> Understanding:
         """What the newest message means; nothing, if nobody spoke or nothing is to be decided."""
+        messages = up_to_user(messages)
         if self._approvals:
             return Understanding()
         if not messages or messages[-1].role != "user":
@@ -139,16 +145,29 @@ class AgentTurn:
         system = system_prompt(agent.name, asked, session, agent.terms)
         said = [user_message(user_prompt(asked, session, messages, self._now()))]
         schema = output_schema(asked)
-        for attempt in range(1, READINGS + 1):
-            reply = await self._ask("understand", options, system, said, schema)
-            try:
-                return read_answer(reply.text, asked, session)
-            except Unreadable as problem:
-                if attempt == READINGS:
-                    raise OutputValidationError("what was understood", str(problem), reply.text, said) from None
-                correction = f"That cannot be read: {problem}. Answer again, with the corrected JSON and nothing else."
-                said = [*said, assistant_message(reply.text or "(nothing)"), user_message(correction)]
-        raise AssertionError("unreachable")
+        return await self._read("understand", options, system, said, schema, lambda text: read_answer(text, asked))
+
+    async def _read(
+        self,
+        purpose: str,
+        options: ChatOptions,
+        system: str,
+        said: Sequence[Message],
+        schema: Mapping[str, Any],
+        read: Callable[[str], T],
+    ) -> T:
+        """A structured answer; one that cannot be read is asked for once more."""
+        reply = await self._ask(purpose, options, system, said, schema)
+        try:
+            return read(reply.text)
+        except Unreadable as problem:
+            correction = f"That cannot be read: {problem}. Answer again, with the corrected JSON and nothing else."
+            said = [*said, assistant_message(reply.text or "(nothing)"), user_message(correction)]
+        reply = await self._ask(purpose, options, system, said, schema)
+        try:
+            return read(reply.text)
+        except Unreadable as problem:
+            raise OutputValidationError(f"answer to {purpose!r}", str(problem), reply.text, said) from None
 
     def _questions(self, said: str) -> Questions:
         agent = self._agent
@@ -216,23 +235,25 @@ class AgentTurn:
                 self._invoked.append(ToolInvocation(call.id, call.name, call.input, outcome.content, is_error=True))
                 return Ran(replace(run, error=outcome.content))
             call = outcome
+            run = replace(run, arguments=dict(call.input))
         key = dump_json([wanted.state.id, call.input])
-        if key in self._done:
-            return self._done[key]
-        ran = await self._dispatched(call, tool, run)
+        done = self._done.runs.get(key) or await self._dispatched(call, tool, run)
+        ran, invocation = done
+        self._invoked.append(invocation)
         if ran.run.error is None:
-            self._done[key] = ran
+            self._done.runs[key] = done
+            self._context = updated_context(self._context, ran.context)
         return ran
 
-    async def _dispatched(self, call: ToolCall, tool: Tool, run: ToolRun) -> Ran:
+    async def _dispatched(self, call: ToolCall, tool: Tool, run: ToolRun) -> tuple[Ran, ToolInvocation]:
         result = await dispatch(call, {tool.name: tool})
         updates, self._updates = self._updates, []
-        self._invoked.append(ToolInvocation(call.id, call.name, call.input, result.content, result.is_error))
+        invocation = ToolInvocation(call.id, call.name, call.input, result.content, result.is_error)
         if result.is_error:
-            return Ran(replace(run, error=result.content))
+            return Ran(replace(run, error=result.content)), invocation
         data = {name: value for update in updates for name, value in update.data.items()}
         context = {name: value for update in updates for name, value in update.context.items()}
-        return Ran(replace(run, content=result.content), result.value, data, context)
+        return Ran(replace(run, content=result.content), result.value, data, context), invocation
 
     def _decided(self, wanted: RunTool, call: ToolCall, tool: Tool) -> ToolCall | ToolResult | None:
         """The call to run, the result that it was denied or cannot run, or None if it waits."""
@@ -264,7 +285,7 @@ class AgentTurn:
             wording(agent.composition_mode, texts),
             options.system,
         )
-        tools = agent.tools_at(moved.route, self._matches, (*(options.tools or ()), *self.memory_tools))
+        tools = agent.tools_at(moved.route, self._matches, (*(options.tools or ()), *self._memory_tools))
         return replace(options, system=system, tools=tools or None)
 
     async def _strictly(self, options: ChatOptions, messages: Sequence[Message]) -> ChatOptions:
@@ -309,11 +330,7 @@ class AgentTurn:
             "additionalProperties": False,
         }
         said = [user_message(user_prompt(Questions({}), self._session, messages, self._now()))]
-        reply = await self._ask("choose", options, system, said, schema)
-        found = next((key for key in keyed if f'"{key}"' in reply.text), None)
-        if found is None:
-            raise OutputValidationError("the answer to be said", f"it is none of {', '.join(keyed)}", reply.text, said)
-        return keyed[found]
+        return await self._read("choose", options, system, said, schema, lambda text: chosen(text, keyed))
 
     def tool_context(self) -> ToolContext:
         """What tools of this turn may know."""
@@ -341,7 +358,11 @@ class AgentTurn:
             except InvalidValue as problem:
                 self._problems.append(TurnProblem("tool_data", InvalidValue(f"{name}: {problem}")))
         self._session = replace(self._session, extracted=data, context={**self._session.context, **update.context})
-        self._context = self._agent.updated_context(self._context, update.context)
+        self._context = updated_context(self._context, update.context)
+
+    def planning_usage(self) -> ChatUsage:
+        """The tokens of what was asked before the reply."""
+        return sum((call.usage for call in self._calls), ChatUsage())
 
     def reply_metadata(self) -> Mapping[str, Any]:
         """What is kept with the stored reply."""
@@ -369,7 +390,8 @@ class AgentTurn:
             problems=self._understood.problems,
             calls=tuple(self._calls),
         )
-        waiting = tuple(each.call for each in self._session.waiting)
+        left = [each for route in self._session.left.values() for each in route.waiting]
+        waiting = tuple(each.call for each in (*self._session.waiting, *left))
         return Response(
             message=result.text,
             session=replace(
@@ -381,6 +403,7 @@ class AgentTurn:
             route=None if moved.route is None else RouteInfo(moved.route.id, moved.route.title),
             state=None if moved.state is None else StateInfo(moved.state.id, moved.state.title),
             completed=moved.ended,
+            asks=moved.missing,
             pending=(*waiting, *result.pending),
             trace=trace,
             conversation_id=result.conversation_id,

@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any
 
 from recollect.agent.canned import CannedResponse
-from recollect.agent.choosing import sole_entry
+from recollect.agent.choosing import drop_condition, sole_entry
 from recollect.agent.move import Heard, Rejected, retry_condition
 from recollect.agent.route import Route
 from recollect.agent.session import Progress, SessionState
@@ -44,6 +44,7 @@ forget: known fields that the user takes back, or wants to change without saying
 ABOUT_CONDITIONS = """\
 conditions: the keys of the conditions that hold now."""
 
+_TEXT = {"type": "string"}
 _VALUE = {
     "anyOf": [
         {"type": "string"},
@@ -118,6 +119,8 @@ def questions(
     if len(routes) > 1 or (routes and current is None and sole_entry(routes, session) is None):
         scored = _in_order(routes, nearest[: max(limits.listed, len(first))])
     conditions = [_conditions(guidelines), _canned_conditions(canned_responses)]
+    if current is not None and scored:
+        conditions.append([drop_condition(current)])
     for route in open:
         here, progress = (session.current_state, session.progress) if route is current else (None, Progress())
         if route.id in session.left:
@@ -165,19 +168,19 @@ def _ahead(state: State) -> list[State]:
 
 
 def system_prompt(name: str, asked: Questions, session: SessionState, terms: Sequence[Term]) -> str:
-    """What stays the same from message to message, so that providers can keep it."""
+    """What is asked. What changes least from message to message comes first, so that providers can keep it."""
     parts = [f"{INSTRUCTIONS} The agent is {name}."]
+    if terms:
+        parts.append("Terms:\n" + "\n".join(f"- {term.name}: {term.description}" for term in terms))
+    if asked.conditions:
+        parts.append(ABOUT_CONDITIONS)
+        parts.append("\n".join(f"{key}: {text}" for key, text in asked.condition_keys.items()))
     if asked.scored:
         parts.append(ABOUT_ROUTES)
         parts.append("\n".join(_listed(route, asked.keys, session) for route in asked.scored))
     fields = [line for route in asked.open for line in _fields(route, asked.keys[route.id])]
     if fields:
         parts += [ABOUT_DATA, "\n".join(fields), ABOUT_FORGET]
-    if asked.conditions:
-        parts.append(ABOUT_CONDITIONS)
-        parts.append("\n".join(f"{key}: {text}" for key, text in asked.condition_keys.items()))
-    if terms:
-        parts.append("Terms:\n" + "\n".join(f"- {term.name}: {term.description}" for term in terms))
     return "\n\n".join(parts)
 
 
@@ -242,19 +245,19 @@ def _quoted(message: Message, longest: int) -> str:
 
 
 def output_schema(asked: Questions) -> dict[str, Any]:
-    """The JSON schema of the answer: only the parts that are asked for."""
+    """The JSON schema of the answer: only the parts that are asked for.
+
+    It names no route, field or condition, so that it is one of a few, whatever is said: providers take their time over
+    a schema that they have not seen.
+    """
     properties: dict[str, Any] = {}
     if asked.scored:
-        names = [asked.keys[route.id] for route in asked.scored]
-        score = {"type": "integer", "minimum": 0, "maximum": 100}
-        properties["routes"] = _list_of(_object({"route": {"type": "string", "enum": names}, "score": score}))
-    names = [f"{asked.keys[route.id]}.{name}" for route in asked.open for name in route.gatherable]
-    if names:
-        named = {"type": "string", "enum": names}
-        properties["data"] = _list_of(_object({"field": named, "value": _VALUE}))
-        properties["forget"] = _list_of(named)
+        properties["routes"] = _list_of(_object({"route": _TEXT, "score": {"type": "integer"}}))
+    if any(route.gatherable for route in asked.open):
+        properties["data"] = _list_of(_object({"field": _TEXT, "value": _VALUE}))
+        properties["forget"] = _list_of(_TEXT)
     if asked.conditions:
-        properties["conditions"] = _list_of({"type": "string", "enum": list(asked.condition_keys)})
+        properties["conditions"] = _list_of(_TEXT)
     return _object(properties)
 
 
@@ -272,7 +275,7 @@ def _list_of(schema: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "array", "items": schema}
 
 
-def read_answer(text: str, asked: Questions, session: SessionState) -> Understanding:
+def read_answer(text: str, asked: Questions) -> Understanding:
     """What the model's answer says; raises `Unreadable` if it is no JSON object.
 
     A value that does not fit its field is set aside with the reason. A route, field or condition that was not asked for
@@ -295,6 +298,22 @@ def read_answer(text: str, asked: Questions, session: SessionState) -> Understan
     return Understanding(heard, tuple(problems))
 
 
+def chosen(text: str, keyed: Mapping[str, str]) -> str:
+    """The answer that was chosen; raises `Unreadable` if it is none of those."""
+    key = _parsed(text).get("answer")
+    if not isinstance(key, str) or key not in keyed:
+        raise Unreadable(f"answer is one of {', '.join(keyed)}, not {key!r:.80}")
+    return keyed[key]
+
+
+def up_to_user(messages: Sequence[Message]) -> Sequence[Message]:
+    """The messages without what a turn that was cut off has added behind the user's: it is run again."""
+    end = len(messages)
+    while end and (messages[end - 1].role == "tool" or messages[end - 1].tool_calls):
+        end -= 1
+    return messages[:end] if end < len(messages) else messages
+
+
 def _parsed(text: str) -> Mapping[str, Any]:
     fenced = _FENCED.match(text)
     try:
@@ -312,6 +331,8 @@ def _scores(given: Any, asked: Questions, problems: list[str]) -> dict[str, floa
     ids = {asked.keys[route.id]: route.id for route in asked.scored}
     if isinstance(given, Mapping):
         given = [{"route": key, "score": score} for key, score in given.items()]
+    if not isinstance(given, list | None):
+        problems.append(f"routes is no list: {given!r:.80}")
     found: dict[str, float] = {}
     for each in given if isinstance(given, list) else []:
         key, score = (each.get("route"), each.get("score")) if isinstance(each, Mapping) else (each, None)

@@ -308,7 +308,7 @@ class Walk:
         return self._moved(replace(session, progress=progress, waiting=waiting), state=state, missing=missing)
 
     def _rebased(self) -> dict[str, ToolRun]:
-        """Runs as they stand with the data at the end of the turn: only what is corrected later makes them run again."""
+        """Runs as they stand with the data at the end of the turn: only a later correction makes them run again."""
         runs = dict(self._session.progress.runs)
         for id in self._session.progress.path:
             state, run = self._route.state(id), runs.get(id)

@@ -15,7 +15,7 @@ from recollect.conversations.turn_options import ToolHandler, resolve_options
 from recollect.errors import InvalidArgumentError
 from recollect.request import Request
 from recollect.tools.context import AgentTurn
-from recollect.types import Message
+from recollect.types import ChatUsage, Message
 from recollect.types.blocks import Content, blocks_text
 from recollect.types.context import WorkingContext
 from recollect.types.conversations import MessageDraft
@@ -38,6 +38,8 @@ class Planner(AgentTurn, Protocol):
     async def plan(self, options: ChatOptions, history: list[Message]) -> tuple[ChatOptions, list[Message]]: ...
 
     def reply_metadata(self) -> Mapping[str, Any]: ...
+
+    def planning_usage(self) -> ChatUsage: ...
 
 
 BuildContext = Callable[..., Awaitable[WorkingContext]]
@@ -86,7 +88,7 @@ class TurnRequest:
     said. `request` is bound for the tools (None: nothing is). `reply_to` goes with every event of the reply, whose is
     `agent`. `lenient` lets the turn go on when the store fails, and gathers what failed in `problems`; without
     `conversation_id` there is nowhere to keep it. `said` is what the model is sent in the place of the draft. `plan`
-    has the last word on options and history.
+    has the last word on options and history, and `planning_usage` says what it cost.
     """
 
     scope: Scope
@@ -105,6 +107,7 @@ class TurnRequest:
     keeps_reply: bool = True
     reply_metadata: Mapping[str, Any] | Callable[[], Mapping[str, Any]] | None = None
     plan: Plan | None = None
+    planning_usage: Callable[[], ChatUsage] | None = None
     agent: str | None = None
     lenient: bool = False
     problems: list[TurnProblem] = field(default_factory=list)

@@ -75,7 +75,7 @@ class Turns:
                     told.text = result.text
                 await turn.keeper.finish(result)
                 outcome = turn.keeper.outcome(result, began)
-            _note(span, outcome)
+            _note(asked, span, outcome)
         return outcome
 
     def stream(self, asked: TurnRequest) -> AsyncGenerator[ReplyDelta | TurnOutcome, None]:
@@ -113,7 +113,7 @@ class Turns:
                                 yield item
                 await turn.keeper.finish(result)
                 outcome = turn.keeper.outcome(result, began)
-            _note(span, outcome)
+            _note(asked, span, outcome)
         yield outcome
 
     @asynccontextmanager
@@ -233,10 +233,11 @@ def _user_messages(asked: TurnRequest) -> Sequence[Message]:
     return asked.said or (() if asked.draft is None else chat_messages("user", asked.draft.content, None))
 
 
-def _note(span: TurnSpan, outcome: TurnOutcome) -> None:
+def _note(asked: TurnRequest, span: TurnSpan, outcome: TurnOutcome) -> None:
+    usage = outcome.aggregate_usage
     span.set_outcome(
         outcome.status,
-        outcome.aggregate_usage,
+        usage if asked.planning_usage is None else asked.planning_usage() + usage,
         stop_reason=outcome.stop_reason,
         text=outcome.text,
         turn_id=outcome.turn_id,

@@ -1,6 +1,6 @@
 """For tests, ours and yours: models that need no network, and conversations that are written down."""
 
-from recollect.testing.conversing import Dialogue, asked_for, play, with_model
+from recollect.testing.conversing import Dialogue, play
 from recollect.testing.flow_model import FlowModel
 from recollect.testing.function import FunctionModel
 from recollect.testing.reading import understands
@@ -17,12 +17,10 @@ __all__ = [
     "Simulation",
     "Step",
     "answers",
-    "asked_for",
     "calls",
     "play",
     "raises",
     "says",
     "simulate",
     "understands",
-    "with_model",
 ]

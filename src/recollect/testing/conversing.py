@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 from recollect.testing.scripted import ScriptedModel, ScriptError
@@ -12,7 +10,6 @@ from recollect.types import Message, assistant_message, message_text, user_messa
 
 if TYPE_CHECKING:
     from recollect.agent import Agent, Response, Route, SessionState, State
-    from recollect.chat import Model
 
 _ANY: Any = object()
 
@@ -39,7 +36,7 @@ class Dialogue:
         self.agent = agent
         self.session = create_session() if session is None else session
         self.responses: list[Response] = []
-        self._twin = with_model(agent, ScriptedModel([]))
+        self._twin = agent.with_model(ScriptedModel([]))
         self._user = user
         self._said: list[Message] = []
 
@@ -88,7 +85,7 @@ class Dialogue:
         and `pending` of those that wait, in order. `said` is a part of the message.
         """
         last = self.last
-        asked = asked_for(self.agent, last)
+        asked = last.asks
         at_route = (None,) if last.route is None else (last.route.id, last.route.title)
         at_state = (None,) if last.state is None else (last.state.id, last.state.description)
         wrong = [
@@ -177,37 +174,6 @@ async def play(
         await (talk.begins(*steps) if text is None else talk.says(text, *steps))
         talk.expect(**expected)
     return talk.responses
-
-
-def with_model(agent: Agent, model: str | Model) -> Agent:
-    """The same agent, routes and all, with another model. The agent that was passed stays as it is.
-
-    >>> from recollect.agent import Agent
-    >>> from recollect.testing import FlowModel
-    >>> wanda = Agent("Wanda", model="gpt-5")
-    >>> with_model(wanda, FlowModel()).model.model, wanda.model
-    ('flow', 'gpt-5')
-    """
-    from recollect.agent.responding import Responding
-
-    twin = copy.copy(agent)
-    twin.model = model
-    twin.understand_model = None
-    twin.options = replace(agent.options, chat_fn=None, chat_stream_fn=None)
-    twin._responding = Responding(twin)
-    return twin
-
-
-def asked_for(agent: Agent, response: Response) -> tuple[str, ...]:
-    """The fields that a response asks for: those of its state that are not known.
-
-    >>> from recollect.agent import Agent, Response, create_session
-    >>> asked_for(Agent("Wanda"), Response("Hello!", create_session()))
-    ()
-    """
-    route = None if response.route is None else agent.routes_by_id.get(response.route.id)
-    state = None if route is None or response.state is None else route.state(response.state.id)
-    return () if state is None else tuple(name for name in state.gather if name not in response.session.extracted)
 
 
 def _listed(value: Any) -> str:

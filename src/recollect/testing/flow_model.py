@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from recollect.chat.model import ChatRequest
+from recollect.testing.asked import Asked, asked_in
 from recollect.testing.function import FunctionModel
 from recollect.testing.scripted import Step, answers, says
 from recollect.types import message_text
@@ -18,9 +19,6 @@ Reads = str | Callable[[str], Any]
 
 MEANT, CURRENT, OTHER = 95, 80, 20
 
-_ROUTE = re.compile(r"^- (\w+): (.*)$", re.MULTILINE)
-_FIELD = re.compile(r"^- (\w+)\.(.+?): (\{.*\})$|^  where \$defs is (\{.*\})$", re.MULTILINE)
-_CONDITION = re.compile(r"^(c\d+): (.*)$", re.MULTILINE)
 _NEWEST = re.compile(r"^Newest message: (.*)$", re.MULTILINE)
 _CURRENT = re.compile(r"^Current route: (\w+)", re.MULTILINE)
 _KNOWN = re.compile(r"^Known: (.*)$", re.MULTILINE)
@@ -77,28 +75,26 @@ class FlowModel(FunctionModel):
         self._holds = dict(holds or {})
 
     def _answer(self, request: ChatRequest) -> Step:
-        asked = request.output_schema
-        if asked is None:
-            return says(_reply(request.system or ""))
-        if "answer" in asked["properties"]:
-            return answers({"answer": asked["properties"]["answer"]["enum"][0]})
-        return answers(self._understood(request, asked["properties"]))
+        asked = asked_in(request)
+        if asked is not None:
+            return answers(self._understood(asked, message_text(request.messages[0])))
+        if request.output_schema is not None:
+            return answers({"answer": request.output_schema["properties"]["answer"]["enum"][0]})
+        return says(_reply(request.system or ""))
 
-    def _understood(self, request: ChatRequest, parts: Mapping[str, Any]) -> dict[str, Any]:
-        system, prompt = request.system or "", message_text(request.messages[0])
+    def _understood(self, asked: Asked, prompt: str) -> dict[str, Any]:
         message = json.loads(_found(_NEWEST, prompt) or '""')
         current = _found(_CURRENT, prompt)
         known = json.loads(_found(_KNOWN, prompt) or "{}")
         answer: dict[str, Any] = {}
         meant = None
-        if "routes" in parts:
-            keys = parts["routes"]["items"]["properties"]["route"]["enum"]
-            scores = self._scores(system, keys, current, message)
+        if "routes" in asked.parts:
+            scores = self._scores(asked.routes, current, message)
             answer["routes"] = [{"route": key, "score": score} for key, score in scores.items()]
             meant = next((key for key, score in scores.items() if score == MEANT), None)
-        if "data" in parts:
+        if "data" in asked.parts:
             about = meant or current
-            fields = {key: each for key, each in _schemas(system).items() if about in (None, key)}
+            fields = {key: each for key, each in asked.fields.items() if about in (None, key)}
             stated = [(key, name, each) for key in fields for name, each in self._values(fields[key], message).items()]
             answer["data"] = [{"field": f"{key}.{name}", "value": value} for key, name, value in stated]
             answer["forget"] = [
@@ -107,17 +103,16 @@ class FlowModel(FunctionModel):
                 for name in each
                 if name in known.get(key, {}) and _is_said(f"forget (?:the |my )?{_label(name)}", message)
             ]
-        if "conditions" in parts:
-            words = {key: self._words(text) for key, text in _CONDITION.findall(system)}
+        if "conditions" in asked.parts:
+            words = {key: self._words(text) for text, key in asked.conditions.items()}
             answer["conditions"] = [key for key, each in words.items() if _any_said(each, message)]
         return answer
 
     def _words(self, condition: str) -> Sequence[str]:
         return self._holds.get(condition, ("again",) if condition.startswith(_RETRY) else ())
 
-    def _scores(self, system: str, keys: Sequence[str], current: str | None, message: str) -> dict[str, int]:
-        titles = dict(reversed(_ROUTE.findall(system)))
-        meant = [key for key in keys if self._is_meant(titles.get(key, ""), message)]
+    def _scores(self, routes: Mapping[str, str], current: str | None, message: str) -> dict[str, int]:
+        meant = [key for key, about in routes.items() if self._is_meant(about, message)]
         if current in meant or not meant:
             return {} if current is None else {current: MEANT if current in meant else CURRENT}
         return {meant[0]: MEANT, **({} if current is None else {current: OTHER})}
@@ -169,27 +164,6 @@ def _reply(system: str) -> str:
         return f"{waits or completed or f'{failed} failed'}."
     asked = ", ".join(f"{name}?" for name in _ASKED.findall(system))
     return f"{task} ({asked})" if asked else task
-
-
-def _schemas(system: str) -> dict[str, dict[str, Any]]:
-    """The fields that the agent asks about, with their schemas, by route."""
-    found: dict[str, dict[str, Any]] = {}
-    for key, name, schema, definitions in _FIELD.findall(system):
-        if definitions:
-            last = list(found)[-1]
-            found[last] = {each: _resolved(found[last][each], json.loads(definitions)) for each in found[last]}
-        else:
-            found.setdefault(key, {})[name] = json.loads(schema)
-    return {key: {name: _resolved(schema, {}) for name, schema in each.items()} for key, each in found.items()}
-
-
-def _resolved(schema: dict[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:
-    """A field's schema without the reference or the null beside it."""
-    if "$ref" in schema:
-        target: dict[str, Any] = definitions.get(schema["$ref"].removeprefix("#/$defs/"), schema)
-        return target
-    options = [each for each in schema.get("anyOf", ()) if each.get("type") != "null"]
-    return _resolved(options[0], definitions) if len(options) == 1 else schema
 
 
 def _decoded(message: str, start: int, end: int) -> Any:

@@ -7,13 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from recollect.chat.model import ChatRequest
+from recollect.testing.asked import Asked, asked_in
 from recollect.testing.scripted import ScriptError, Step, answers
 from recollect.types import ChatUsage
 
 if TYPE_CHECKING:
     from recollect.agent import Route
 
-_CONDITION = re.compile(r"^(c\d+): (.*)$", re.MULTILINE)
+
+_REST = re.compile(r"(\. .*)?( When: .*)?( \(completed\))?")
 
 
 def understands(
@@ -44,69 +46,65 @@ def understands(
     stated = {**(data or {}), **fields}
 
     def step(request: ChatRequest) -> Step:
-        asked = request.output_schema
-        if asked is None or not {"routes", "data", "conditions"} & asked["properties"].keys():
+        asked = asked_in(request)
+        if asked is None:
             raise ScriptError(
                 "understands(...) was scripted here, but the agent asked for an answer, not for a reading."
             )
-        parts = asked["properties"]
         answer: dict[str, Any] = {}
         meant = {**(scores or {}), **({} if route is None else {route: score})}
-        if meant or "routes" in parts:
-            answer["routes"] = [{"route": _key(each, parts), "score": given} for each, given in meant.items()]
+        if meant or "routes" in asked.parts:
+            answer["routes"] = [{"route": _key(each, asked), "score": given} for each, given in meant.items()]
         if stated:
-            answer["data"] = [{"field": _field(name, parts, route), "value": value} for name, value in stated.items()]
+            answer["data"] = [{"field": _field(name, asked, route), "value": value} for name, value in stated.items()]
         if forget:
-            answer["forget"] = [_field(name, parts, route) for name in forget]
+            answer["forget"] = [_field(name, asked, route) for name in forget]
         if holds:
-            answer["conditions"] = _held(holds, request)
+            answer["conditions"] = [_condition(text, asked) for text in holds]
         return answers(answer, usage=usage)
 
     return step
 
 
-def _key(route: Route | str, parts: Mapping[str, Any]) -> str:
+def _key(route: Route | str, asked: Asked) -> str:
     """What the model calls a route."""
-    known = parts["routes"]["items"]["properties"]["route"]["enum"] if "routes" in parts else []
-    key = _slug(route)
-    if key in known or (not known and any(name.startswith(f"{key}.") for name in _fields(parts))):
+    key = _by_title(route, asked) if isinstance(route, str) else route.key
+    if key in asked.routes or (not asked.routes and key in asked.fields):
         return key  # its score was not asked for if it is the only one
-    there = ", ".join(known) or "none"
+    there = ", ".join(asked.routes) or "none"
     raise ScriptError(f"the route {_title(route)!r} was not asked about; the agent asked about: {there}.")
 
 
-def _field(name: str, parts: Mapping[str, Any], route: Route | str | None) -> str:
+def _by_title(title: str, asked: Asked) -> str:
+    """The key of the route with that title; what follows a title in the prompt is its description and conditions."""
+    from recollect.agent.ids import slug  # tests of other things need no agents
+
+    found = [key for key, about in asked.routes.items() if about.startswith(title)]
+    exact = [key for key in found if _REST.fullmatch(asked.routes[key][len(title) :])]
+    return (exact or [slug(title)])[0]
+
+
+def _field(name: str, asked: Asked, route: Route | str | None) -> str:
     """What the model calls a field: of the route that is meant, or of the only one that has it."""
-    known = _fields(parts)
-    if route is not None and f"{_slug(route)}.{name}" in known:
-        return f"{_slug(route)}.{name}"
-    found = [each for each in known if each.partition(".")[2] == name]
+    if route is not None:
+        key = _key(route, asked)
+        if name in asked.fields.get(key, {}):
+            return f"{key}.{name}"
+    found = [key for key, each in asked.fields.items() if name in each]
     if not found:
-        there = ", ".join(known) or "none"
+        there = ", ".join(asked.field_names) or "none"
         raise ScriptError(f"the field {name!r} was not asked about; the agent asked about: {there}.")
     if len(found) > 1:
         raise ScriptError(f"the field {name!r} is in several routes ({', '.join(found)}): say which with route=... .")
-    return found[0]
+    return f"{found[0]}.{name}"
 
 
-def _fields(parts: Mapping[str, Any]) -> list[str]:
-    return list(parts["data"]["items"]["properties"]["field"]["enum"]) if "data" in parts else []
-
-
-def _slug(route: Route | str) -> str:
-    from recollect.agent.ids import slug  # tests of other things need no agents
-
-    return slug(_title(route))
+def _condition(text: str, asked: Asked) -> str:
+    if text not in asked.conditions:
+        there = "; ".join(asked.conditions) or "none"
+        raise ScriptError(f"the condition {text!r} was not asked about; the agent asked about: {there}.")
+    return asked.conditions[text]
 
 
 def _title(route: Route | str) -> str:
     return route if isinstance(route, str) else route.title
-
-
-def _held(holds: Sequence[str], request: ChatRequest) -> list[str]:
-    known = {text: key for key, text in _CONDITION.findall(request.system or "")}
-    for text in holds:
-        if text not in known:
-            there = "; ".join(known) or "none"
-            raise ScriptError(f"the condition {text!r} was not asked about; the agent asked about: {there}.")
-    return [known[text] for text in holds]

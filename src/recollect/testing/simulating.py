@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from recollect.errors import InvalidArgumentError
-from recollect.testing.conversing import asked_for
 from recollect.types import Message, assistant_message, user_message
 from recollect.types.jsontext import dump_json
 
@@ -166,7 +165,7 @@ class _ByRule:
         """The next message, or None to give up."""
         if response is None:
             return "; ".join([self._user.goal, *self._shown(self._untold()[: self._user.eager])])
-        asked = asked_for(self._agent, response)
+        asked = response.asks
         answers = [name for name in asked if name in self._user.facts]
         changed = None if any(name not in self._told for name in answers) else self._change()
         told = [name for name in answers if name not in self._told]

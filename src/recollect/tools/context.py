@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from recollect import request
+from recollect.request import current
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,5 +57,5 @@ class AgentTurn(Protocol):
 
 def running() -> AgentTurn | None:
     """The agent's turn that is running, if one is."""
-    found: AgentTurn | None = request.current().agent
+    found: AgentTurn | None = current().agent
     return found

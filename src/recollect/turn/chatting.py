@@ -137,6 +137,7 @@ class Chat:
             lenient=True,
             plan=None if planner is None else planner.plan,
             reply_metadata=None if planner is None else planner.reply_metadata,
+            planning_usage=None if planner is None else planner.planning_usage,
             agent=None if planner is None else planner.name,
             problems=self._problems,
         )
@@ -184,7 +185,11 @@ class Chat:
 
     async def _undecided(self) -> str:
         """The conversation whose calls are decided: it is there, or there is nothing to decide."""
-        found = await self._user.conversations.find(self._namespace, self._given.get("session_id"))
+        talks, session_id = self._user.conversations, self._given.get("session_id")
+        found = await talks.find(self._namespace, session_id)
+        if found is None and session_id is not None:  # it may have been closed meanwhile
+            closed = await talks.list(self._namespace, "closed", limit=100)
+            found = next((each for each in closed if each.session_id == session_id), None)
         if found is None:
             raise InvalidArgumentError(
                 f"no conversation of {self._namespace!r} is open whose calls could be decided:"

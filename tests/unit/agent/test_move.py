@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, Field
 
-from recollect.agent.move import Heard, Moved, move
+from recollect.agent.move import Heard, Moved, Rejected, move
 from recollect.agent.route import Route
 from recollect.agent.session import CurrentRoute, CurrentState, create_session
 from recollect.agent.state import END_ROUTE
@@ -176,6 +176,27 @@ def test_where_no_condition_holds_the_state_speaks_again() -> None:
     talk.hear()
     assert actions(talk.hear()) == [("speaks", "Ask whether it is right")]
     assert talk.hear(holds=["the user agrees"]).ended
+
+
+def test_a_state_that_nobody_has_answered_speaks_again() -> None:
+    route = Route("Book", gather_schema=Flight)
+    route.initial_state.transition_to(chat_state="Greet").transition_to(state=END_ROUTE)
+    talk = Talk(route)
+    talk.hear()
+    with pytest.raises(StopIteration) as stop:
+        next(move(talk.routes, talk.session, Heard(answered=False), NOW))
+    assert stop.value.value.state.title == "Greet"
+
+
+def test_a_value_that_could_not_be_taken_keeps_the_state() -> None:
+    route = Route("Book", gather_schema=Flight)
+    route.initial_state.transition_to(chat_state="Greet").transition_to(state=END_ROUTE)
+    talk = Talk(route)
+    talk.hear()
+    heard = Heard(rejected=(Rejected("seats", 99, "it is too many", route.id),))
+    with pytest.raises(StopIteration) as stop:
+        next(move(talk.routes, talk.session, heard, NOW))
+    assert stop.value.value.state.title == "Greet"
 
 
 def test_a_way_back_is_walked_and_its_states_ask_again() -> None:

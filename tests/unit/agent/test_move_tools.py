@@ -145,6 +145,16 @@ def test_a_tool_that_failed_waits_until_its_values_change_or_the_user_wants_it_a
     assert (talk.at, len(talk.ran)) == ("Tell", 4)
 
 
+def test_trying_again_is_heard_along_with_a_correction_of_something_else() -> None:
+    route, found = order()
+    found.transition_to(chat_state="Tell")
+    talk = Talk(route, price=ValueError("closed"))
+    talk.hear(item="tea", count=2, code="A1")
+    talk.tools.clear()
+    talk.hear(code="B2", holds=[retry_condition(found)])
+    assert (talk.at, len(talk.ran)) == ("Tell", 2)
+
+
 def test_a_tool_that_failed_runs_again_when_a_value_it_lacked_is_said() -> None:
     route = Route("Order", gather_schema=Order)
     route.initial_state.transition_to(tool_state=price).transition_to(chat_state="Tell")

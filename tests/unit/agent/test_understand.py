@@ -72,7 +72,7 @@ AGREES = next(key for key, text in ASKED.condition_keys.items() if text == "the 
 
 
 def read(answer: Any, asked: Questions = ASKED) -> Any:
-    return read_answer(json.dumps(answer), asked, SESSION)
+    return read_answer(json.dumps(answer), asked)
 
 
 def test_only_what_is_to_be_decided_is_asked() -> None:
@@ -272,22 +272,22 @@ def test_a_route_without_values_is_no_problem() -> None:
 )
 def test_what_is_no_object_is_unreadable(text: str) -> None:
     with pytest.raises(Unreadable):
-        read_answer(text, ASKED, SESSION)
+        read_answer(text, ASKED)
 
 
 def test_an_answer_in_a_fence_is_read() -> None:
     text = '```json\n{"conditions": ["' + AGREES + '"]}\n```\n'
-    assert read_answer(text, ASKED, SESSION).heard.holds == {"the user agrees"}
+    assert read_answer(text, ASKED).heard.holds == {"the user agrees"}
 
 
 def test_a_fence_that_never_ends_is_soon_unreadable() -> None:
     with pytest.raises(Unreadable):
-        read_answer("```json" + "\n" * 20_000, ASKED, SESSION)
+        read_answer("```json" + "\n" * 20_000, ASKED)
 
 
 @pytest.mark.parametrize("score", ["1" * 400, "-" + "1" * 400, "1e999", "-1e999", "NaN"])
 def test_a_score_of_any_size_is_read_or_left_out(score: str) -> None:
-    understood = read_answer('{"routes": [{"route": "key_book", "score": ' + score + "}]}", ASKED, SESSION)
+    understood = read_answer('{"routes": [{"route": "key_book", "score": ' + score + "}]}", ASKED)
     assert understood.heard.scores is not None
     assert all(0 <= each <= 100 for each in understood.heard.scores.values())
 
@@ -298,7 +298,7 @@ def test_a_score_of_any_size_is_read_or_left_out(score: str) -> None:
 def test_an_answer_of_any_depth_is_read_or_unreadable(part: str, depth: int, value: str) -> None:
     deep = "[" * depth + "]" * depth
     with contextlib.suppress(Unreadable):
-        assert read_answer(f'{{"{part}": {value.format(deep)}}}', ASKED, SESSION).heard
+        assert read_answer(f'{{"{part}": {value.format(deep)}}}', ASKED).heard
 
 
 words = st.sampled_from(
@@ -318,7 +318,7 @@ answers = st.fixed_dictionaries({}, optional=dict.fromkeys(("routes", "data", "f
 @given(garbage | answers)
 def test_garbage_of_any_shape_is_read_or_unreadable(answer: Any) -> None:
     try:
-        understood = read_answer(json.dumps(answer), ASKED, SESSION)
+        understood = read_answer(json.dumps(answer), ASKED)
     except Unreadable:
         assert not isinstance(answer, dict)
         return
@@ -338,4 +338,4 @@ def test_garbage_of_any_shape_is_read_or_unreadable(answer: Any) -> None:
 @given(st.text(max_size=60))
 def test_any_text_is_read_or_unreadable(text: str) -> None:
     with contextlib.suppress(Unreadable):
-        assert read_answer(text, ASKED, SESSION).heard
+        assert read_answer(text, ASKED).heard
