@@ -14,7 +14,7 @@ from recollect.agent.session import ToolRun
 from recollect.agent.values import Capability, CompositionMode, Guideline, GuidelineMatch, Term
 from recollect.errors import CannedResponseError
 from recollect.types import ChatReply
-from recollect.types.jsontext import dump_json
+from recollect.types.jsontext import dump_line
 
 LONGEST_RESULT = 6_000
 
@@ -105,7 +105,7 @@ def _now(moved: Moved, heard: Heard, routes: Mapping[str, Route], offered: Seque
     lines = []
     known = route.gathering.plain(moved.session.extracted)
     if known:
-        lines.append(f"Known, never to be asked again: {dump_json(known)}")
+        lines.append(f"Known, never to be asked again: {dump_line(known)}")
     lines += [_told(each.name, run) for each, run in _runs(moved)]
     if moved.ended:
         lines.append(f"{route.title!r} is completed with this: conclude it, and ask for nothing more.")
@@ -118,7 +118,7 @@ def _now(moved: Moved, heard: Heard, routes: Mapping[str, Route], offered: Seque
     elif not moved.ran:
         lines.append("Go on with the route.")
     lines += [
-        f"The user said {each.field} is {dump_json(each.value)}, which cannot be: {each.problem}. Say so; ask again."
+        f"The user said {each.field} is {dump_line(each.value)}, which cannot be: {each.problem}. Say so; ask again."
         for each in heard.rejected
     ]
     left = [routes[id].title for id in moved.session.left if id in routes]
@@ -144,12 +144,12 @@ def _is_waiting(moved: Moved, id: str) -> bool:
 
 
 def _told(name: str, run: ToolRun) -> str:
-    called = f"{name}({dump_json(run.arguments)})"
+    called = f"{name}({dump_line(run.arguments)})"
     if run.error is not None:
-        return f"{called} failed: {dump_json(run.error[:LONGEST_RESULT])}. Tell the user, and what can be done."
+        return f"{called} failed: {dump_line(run.error[:LONGEST_RESULT])}. Tell the user, and what can be done."
     content = run.content if len(run.content) <= LONGEST_RESULT else f"{run.content[:LONGEST_RESULT]}…"
     # A result of several lines is quoted, or one of them could pass for a line of the prompt.
-    return f"{called} gave: {content if len(content.splitlines()) <= 1 else dump_json(content)}"
+    return f"{called} gave: {content if len(content.splitlines()) <= 1 else dump_line(content)}"
 
 
 def canned_levels(moved: Moved, agent: Sequence[CannedResponse]) -> list[Sequence[CannedResponse]]:
@@ -167,7 +167,7 @@ def wording(mode: CompositionMode, texts: Sequence[str]) -> str:
     if not texts or mode in (CompositionMode.FLUID, CompositionMode.CANNED_STRICT):
         return ""
     lead = PREFERRED if mode is CompositionMode.CANNED_FLUID else COMPOSED
-    return "\n".join([lead, *(f"- {dump_json(text)}" for text in texts)])
+    return "\n".join([lead, *(f"- {dump_line(text)}" for text in texts)])
 
 
 def all_texts(levels: Sequence[Sequence[CannedResponse]], data: Mapping[str, Any], context: Any) -> list[str]:

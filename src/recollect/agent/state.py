@@ -272,7 +272,8 @@ class State:
     def _named(self, state: Any) -> State | _EndRoute | str:
         if isinstance(state, _EndRoute):
             return END_ROUTE
-        if isinstance(state, State | StateRef) and state.route_id != self.route_id:
+        foreign = isinstance(state, State) and state.route is not self.route
+        if foreign or (isinstance(state, StateRef) and state.route_id != self.route_id):
             raise FlowError(
                 self.place, f"leads to the state {state.id!r} of another route; routes are changed by the user."
             )
@@ -321,7 +322,7 @@ def fields_known(given: Any, known: Mapping[str, Any], place: str, what: str) ->
     if isinstance(given, str) or not isinstance(given, Sequence):
         raise FlowError(place, f"{what} is a list of fields, not {given!r:.80}: write {what}=[...].")
     for name in given:
-        if name not in known:
+        if not isinstance(name, str) or name not in known:
             there = ", ".join(known) or "none: the route has no gather_schema"
             raise FlowError(
                 place, f"{what} names the field {name!r}, which gather_schema does not have. It has: {there}."

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -22,7 +21,7 @@ from recollect.agent.state import State
 from recollect.agent.value_reading import InvalidValue
 from recollect.agent.values import Guideline, Term
 from recollect.types import Message, message_text
-from recollect.types.jsontext import dump_json
+from recollect.types.jsontext import dump_json, dump_line, unfenced
 
 TAIL = 8
 """How many messages before the newest are shown."""
@@ -53,7 +52,6 @@ _VALUE = {
         {"type": "array", "items": {"anyOf": [{"type": "string"}, {"type": "number"}]}},
     ]
 }
-_FENCED = re.compile(r"\s*```[a-zA-Z]*\s*\n(.*?)\n?\s*```\s*\Z", re.DOTALL)
 
 
 class Unreadable(ValueError):
@@ -69,6 +67,8 @@ class Questions:
     scored: tuple[Route, ...] = ()
     open: tuple[Route, ...] = ()
     conditions: tuple[str, ...] = ()
+    lasting: int = 0
+    """How many of the conditions are the agent's own, and so the same in every turn."""
 
     @property
     def is_empty(self) -> bool:
@@ -118,15 +118,15 @@ def questions(
     scored: tuple[Route, ...] = ()
     if len(routes) > 1 or (routes and current is None and sole_entry(routes, session) is None):
         scored = _in_order(routes, nearest[: max(limits.listed, len(first))])
-    conditions = [_conditions(guidelines), _canned_conditions(canned_responses)]
-    if current is not None and scored:
-        conditions.append([drop_condition(current)])
+    lasting = tuple(dict.fromkeys((*_conditions(guidelines), *_canned_conditions(canned_responses))))
+    conditions = [[drop_condition(current)] if current is not None and scored else []]
     for route in open:
         here, progress = (session.current_state, session.progress) if route is current else (None, Progress())
         if route.id in session.left:
             here, progress = session.left[route.id].state, session.left[route.id].progress
         conditions.append(_route_conditions(route, None if here is None else route.state(here.id), progress))
-    return Questions(keys, scored, open, tuple(dict.fromkeys(text for texts in conditions for text in texts)))
+    passing = [text for texts in conditions for text in texts]
+    return Questions(keys, scored, open, tuple(dict.fromkeys((*lasting, *passing))), len(lasting))
 
 
 def _in_order(routes: Mapping[str, Route], chosen: Sequence[Route]) -> tuple[Route, ...]:
@@ -172,15 +172,18 @@ def system_prompt(name: str, asked: Questions, session: SessionState, terms: Seq
     parts = [f"{INSTRUCTIONS} The agent is {name}."]
     if terms:
         parts.append("Terms:\n" + "\n".join(f"- {term.name}: {term.description}" for term in terms))
-    if asked.conditions:
-        parts.append(ABOUT_CONDITIONS)
-        parts.append("\n".join(f"{key}: {text}" for key, text in asked.condition_keys.items()))
+    keyed = [f"{key}: {text}" for key, text in asked.condition_keys.items()]
+    if asked.lasting:
+        parts += [ABOUT_CONDITIONS, "\n".join(keyed[: asked.lasting])]
     if asked.scored:
         parts.append(ABOUT_ROUTES)
         parts.append("\n".join(_listed(route, asked.keys, session) for route in asked.scored))
     fields = [line for route in asked.open for line in _fields(route, asked.keys[route.id])]
     if fields:
         parts += [ABOUT_DATA, "\n".join(fields), ABOUT_FORGET]
+    if len(keyed) > asked.lasting:
+        more = "conditions, also:" if asked.lasting else ABOUT_CONDITIONS
+        parts += [more, "\n".join(keyed[asked.lasting :])]
     return "\n\n".join(parts)
 
 
@@ -213,7 +216,7 @@ def user_prompt(asked: Questions, session: SessionState, history: Sequence[Messa
         lines.append(f"Current route: {asked.keys[current.id]}{at}")
     known = {asked.keys[route.id]: values for route in asked.open if (values := _known(route, session))}
     if known:
-        lines.append(f"Known: {dump_json(known)}")
+        lines.append(f"Known: {dump_line(known)}")
     said = [f"{_speaker(message)}: {_quoted(message, LONGEST)}" for message in before[-TAIL:] if _is_said(message)]
     if said:
         lines += ["Conversation:", *said]
@@ -241,7 +244,7 @@ def _speaker(message: Message) -> str:
 def _quoted(message: Message, longest: int) -> str:
     text = message_text(message)
     # As JSON, so that no message can look like another line of the prompt.
-    return dump_json(text if len(text) <= longest else f"{text[:longest]}…")
+    return dump_line(text if len(text) <= longest else f"{text[:longest]}…")
 
 
 def output_schema(asked: Questions) -> dict[str, Any]:
@@ -300,7 +303,10 @@ def read_answer(text: str, asked: Questions) -> Understanding:
 
 def chosen(text: str, keyed: Mapping[str, str]) -> str:
     """The answer that was chosen; raises `Unreadable` if it is none of those."""
-    key = _parsed(text).get("answer")
+    try:
+        key = _parsed(text).get("answer")
+    except Unreadable as problem:
+        raise Unreadable(f"{problem}; answer is to be one of {', '.join(keyed)}") from None
     if not isinstance(key, str) or key not in keyed:
         raise Unreadable(f"answer is one of {', '.join(keyed)}, not {key!r:.80}")
     return keyed[key]
@@ -315,9 +321,8 @@ def up_to_user(messages: Sequence[Message]) -> Sequence[Message]:
 
 
 def _parsed(text: str) -> Mapping[str, Any]:
-    fenced = _FENCED.match(text)
     try:
-        answer = json.loads(fenced.group(1) if fenced else text)
+        answer = json.loads(unfenced(text))
     except ValueError as error:
         raise Unreadable(f"it is not JSON ({error})") from None
     except RecursionError:
@@ -341,7 +346,7 @@ def _scores(given: Any, asked: Questions, problems: list[str]) -> dict[str, floa
         elif isinstance(score, bool) or not isinstance(score, int | float) or score != score:
             problems.append(f"no score for {key!r}: {score!r:.80}")
         else:
-            found[ids[key]] = max(0.0, min(100.0, float(score)), found.get(ids[key], 0.0))
+            found[ids[key]] = max(float(min(max(score, 0), 100)), found.get(ids[key], 0.0))
     return found
 
 
@@ -383,8 +388,10 @@ def _stated(given: Any, problems: list[str]) -> list[tuple[str, Any]]:
     if isinstance(given, Mapping):
         found = []
         for key, value in given.items():
-            parts = value.items() if isinstance(value, Mapping) and "." not in key else ()
-            found += [(f"{key}.{name}", each) for name, each in parts] or [(key, value)]
+            if isinstance(value, Mapping) and "." not in key:
+                found += [(f"{key}.{name}", each) for name, each in value.items()]
+            else:
+                found.append((key, value))
         return found
     found = []
     for each in given if isinstance(given, list) else []:

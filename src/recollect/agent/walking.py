@@ -54,6 +54,7 @@ class Walk:
         self._here = None if current is None else route.state(current.id)
         self._again = False
         self._anew = False
+        self._left: set[str] = set()
         self._visited: set[str] = set()
         self._steps: list[Step] = []
         self._ran: list[tuple[State, ToolRun]] = []
@@ -84,6 +85,7 @@ class Walk:
         if here is not None and self._decides:
             return "arrive", here, "a decision was taken"
         if here is None or self._changed:
+            self._left = {id for id in self._session.progress.path if here is None or id != here.id}
             self._again = bool(self._session.progress.path)
             self._session = replace(self._session, progress=replace(self._session.progress, path=()))
             start = self._route.initial_state
@@ -126,10 +128,12 @@ class Walk:
 
     def _arrive(self, state: State) -> Generator[RunTool, Ran, Verdict]:
         self._visited.add(state.id)
-        self._note(state)
         if state.skip_if is not None and not self._decides and self._ask(state, "skip_if", state.skip_if):
+            if state.kind != "tool":  # what it gave before is of no account then
+                self._note(state)
             self._step(state, "skipped", "skip_if says so")
             return "leave", ""
+        self._note(state)
         if state.kind == "tool":
             return (yield from self._run(state))
         wanted = self._open(state)
@@ -186,6 +190,8 @@ class Walk:
             return "speak", "its call waits for a decision"
         if before is None or before.basis != basis:
             return None
+        if before.error is not None and retry_condition(state) in self._heard.holds:
+            return None
         self._step(state, "kept", "it ran before with the same values")
         return ("leave", "") if before.error is None else ("fail", before.error)
 
@@ -232,10 +238,9 @@ class Walk:
 
     def _holds(self, way: Transition) -> bool:
         if isinstance(way.condition, str):
-            taken = self._again and way.source is not self._here
-            return way.condition in self._heard.holds or (
-                taken and self._session.progress.ways.get(way.source.id) == way.condition
-            )
+            if way.source.id in self._left:  # chosen before; what is said now is about where we are
+                return self._session.progress.ways.get(way.source.id) == way.condition
+            return way.condition in self._heard.holds
         assert way.condition is not None
         return self._ask(way.source, "a condition", way.condition)
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from recollect.errors import ConfigurationError
 from recollect.tools.schema import explain, without_titles
-from recollect.types.jsontext import dump_json
-
-_FENCED = re.compile(r"\s*```[a-zA-Z]*\s*\n(.*?)\n?\s*```\s*\Z", re.DOTALL)
+from recollect.types.jsontext import dump_json, unfenced
 
 
 class InvalidOutput(ValueError):
@@ -44,8 +41,7 @@ class OutputSpec:
         """The value in the model's text; raises `InvalidOutput`."""
         from pydantic import ValidationError
 
-        fenced = _FENCED.match(text)
-        body = fenced.group(1) if fenced else text.strip()
+        body = unfenced(text)
         if not body:
             raise InvalidOutput("the answer is empty")
         if self.wrapped is not None:

@@ -28,6 +28,32 @@ def _convert(value: Any) -> Any:
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_convert)
 
 
+_BREAKS = str.maketrans({mark: f"\\u{ord(mark):04x}" for mark in "\x85\u2028\u2029"})
+
+
+def dump_line(value: Any) -> str:
+    """The same on one line, whatever takes which marks for the end of one.
+
+    >>> dump_line("one\\u2028two")
+    '"one\\\\u2028two"'
+    """
+    return dump_json(value).translate(_BREAKS)
+
+
+def unfenced(text: str) -> str:
+    """A model's JSON without the Markdown fence around it.
+
+    >>> unfenced('```json\\n{"city": "Rome"}\\n```')
+    '{"city": "Rome"}'
+    """
+    body = text.strip()
+    if body.startswith("```") and body.endswith("```"):
+        first, broken, rest = body[3:-3].partition("\n")
+        if (broken and first.strip().isalpha()) or not first.strip():
+            return rest.strip()
+    return body
+
+
 def parse_arguments(text: str | None) -> tuple[dict[str, Any], str | None]:
     """A tool call's arguments: the object, and the raw text if it was not one.
 

@@ -13,6 +13,7 @@ from recollect.agent import Agent, InMemorySessions, Limits, create_session, ses
 from recollect.agent.events import messages_of
 from recollect.errors import OutputValidationError
 from recollect.testing import ScriptedModel, answers, says, understands
+from recollect.testing.asked import asked_in
 from recollect.types import message_text
 from tests.unit.agent.flights import asked, reply_prompt, talk, travel_desk
 
@@ -41,9 +42,9 @@ def busy(count: int, **fields: Any) -> Agent:
 
 def in_play(agent: Agent) -> set[str]:
     """The fields that the last reading could state."""
-    schema = asked(agent)[0].output_schema
-    assert schema is not None
-    return set(schema["properties"]["data"]["items"]["properties"]["field"]["enum"])
+    reading = asked_in(asked(agent)[0])
+    assert reading is not None
+    return set(reading.field_names)
 
 
 def sizes(agent: Agent) -> tuple[int, int, int]:
@@ -68,9 +69,9 @@ async def test_the_prompt_grows_with_what_is_relevant_and_not_with_all_routes() 
 async def test_the_limits_are_the_agents() -> None:
     agent = busy(50, limits=Limits(in_play=2, listed=3))
     await talk(agent, "I would like to adopt a penguin", None, understands(route="Adopt a penguin"), says("Which?"))
-    schema = asked(agent)[0].output_schema
-    assert schema is not None
-    assert len(schema["properties"]["routes"]["items"]["properties"]["route"]["enum"]) == 3
+    reading = asked_in(asked(agent)[0])
+    assert reading is not None
+    assert len(reading.routes) == 3
     assert len(in_play(agent)) == 2
     assert "adopt_a_penguin.penguin" in in_play(agent)
 
@@ -174,7 +175,8 @@ async def test_a_reading_begins_alike_from_message_to_message() -> None:
     first = await talk(desk.agent, "Fly", None, understands(route=desk.book), says("Where?"))
     before = asked(desk.agent)[0].system
     await talk(desk.agent, "Rome", first.session, understands(route=desk.book, destination="Rome"), says("When?"))
-    assert asked(desk.agent)[0].system == before
+    assert before is not None
+    assert (asked(desk.agent)[0].system or "").startswith(before)
 
 
 MALFORMED = ["", "Sure! Here you go:", "[1, 2]", '"book_a_flight"', "null", '{"routes": [', "[" * 5000, "{}{}"]

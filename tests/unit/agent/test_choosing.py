@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.agent.choosing import Thresholds, choose, sole_entry
+from recollect.agent.choosing import Thresholds, choose, drop_condition, sole_entry
 from recollect.agent.route import Route
 from recollect.agent.session import CurrentRoute, SessionState, create_session, enter_route, leave_route
 from recollect.errors import InvalidArgumentError
@@ -82,6 +82,15 @@ def test_a_current_route_that_is_gone_counts_as_none() -> None:
 
 def test_of_equal_routes_the_first_is_taken() -> None:
     assert choose(ROUTES, create_session("web-42"), {PAY.id: 80, TELL.id: 80}).route is TELL
+
+
+def test_a_route_that_the_user_no_longer_wants_is_left_unless_another_is_meant() -> None:
+    dropped = frozenset([drop_condition(BOOK)])
+    assert choose(ROUTES, inside(BOOK), {BOOK.id: 40}, holds=dropped).route is None
+    assert choose(ROUTES, inside(BOOK), {BOOK.id: 40, TELL.id: 54}, holds=dropped).route is None
+    assert choose(ROUTES, inside(BOOK), {BOOK.id: 40, TELL.id: 55}, holds=dropped).route is TELL
+    assert choose(ROUTES, inside(TELL), {TELL.id: 40}, holds=dropped).route is TELL
+    assert choose(ROUTES, create_session("web-42"), {BOOK.id: 60}, holds=dropped).route is BOOK
 
 
 def test_thresholds_can_be_set() -> None:

@@ -22,6 +22,7 @@ from recollect.agent.understand import (
     Limits,
     Questions,
     Unreadable,
+    chosen,
     output_schema,
     questions,
     read_answer,
@@ -273,6 +274,13 @@ def test_a_route_without_values_is_no_problem() -> None:
 def test_what_is_no_object_is_unreadable(text: str) -> None:
     with pytest.raises(Unreadable):
         read_answer(text, ASKED)
+
+
+@pytest.mark.parametrize("text", ['{"answer": "r9"}', '{"answer": ["r1"]}', "{}", '"r1"', "r1", '{"answer": null}'])
+def test_a_choice_is_of_what_was_offered(text: str) -> None:
+    assert chosen('{"answer": "r2"}', {"r1": "Hello", "r2": "Bye"}) == "Bye"
+    with pytest.raises(Unreadable):
+        chosen(text, {"r1": "Hello", "r2": "Bye"})
 
 
 def test_an_answer_in_a_fence_is_read() -> None:
