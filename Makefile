@@ -5,11 +5,12 @@ READY := $(VENV)/.ready
 
 .PHONY: run test check format bench clean
 
-run: $(READY)  ## chats that are remembered, a conversation that is kept, and some that become memories; run it twice
+run: $(READY)  ## chats that are remembered, conversations kept and turned into memories, a flight booked; run it twice
 	$(BIN)/python examples/chatting.py
 	$(BIN)/python examples/kept_conversation.py
 	$(BIN)/python examples/remembering.py
 	$(BIN)/python examples/becoming_memories.py
+	$(BIN)/python examples/flight_booking.py
 
 test: $(READY)  ## all tests, docs included
 	$(BIN)/python -m pytest -q -n 3 --dist worksteal
@@ -30,6 +31,7 @@ bench: $(READY)  ## beside the peers, in one run
 	$(BIN)/python bench/memory.py
 	$(BIN)/python bench/extraction.py
 	$(BIN)/python bench/turn.py
+	$(BIN)/python bench/agent.py
 
 clean:
 	rm -rf $(VENV) .bench dist

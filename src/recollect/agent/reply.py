@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -147,9 +148,17 @@ def _told(name: str, run: ToolRun) -> str:
     called = f"{name}({dump_line(run.arguments)})"
     if run.error is not None:
         return f"{called} failed: {dump_line(run.error[:LONGEST_RESULT])}. Tell the user, and what can be done."
-    content = run.content if len(run.content) <= LONGEST_RESULT else f"{run.content[:LONGEST_RESULT]}…"
-    # A result of several lines is quoted, or one of them could pass for a line of the prompt.
-    return f"{called} gave: {content if len(content.splitlines()) <= 1 else dump_line(content)}"
+    return f"{called} gave: {_on_one_line(run.content)}"
+
+
+def _on_one_line(content: str) -> str:
+    """A tool's result; one of several lines is quoted, or one of them could pass for a line of the prompt."""
+    if len(content.splitlines()) > 1:
+        try:
+            content = dump_line(json.loads(content))
+        except (ValueError, RecursionError):
+            content = dump_line(content)
+    return content if len(content) <= LONGEST_RESULT else f"{content[:LONGEST_RESULT]}…"
 
 
 def canned_levels(moved: Moved, agent: Sequence[CannedResponse]) -> list[Sequence[CannedResponse]]:
