@@ -24,15 +24,8 @@ from recollect.agent.move import Heard, Moved, move
 from recollect.agent.prompts import BuiltInSection, PromptBuilder
 from recollect.agent.response import AgentStructuredResponse, Response, StreamChunk, Trace
 from recollect.agent.route import Route, RouteRef
-from recollect.agent.session import (
-    SessionState,
-    create_session,
-    enter_route,
-    enter_state,
-    merge_extracted,
-    session_data_to_state,
-    session_state_to_data,
-)
+from recollect.agent.session import SessionState, create_session, enter_route, enter_state, merge_extracted
+from recollect.agent.session_data import session_data_to_state, session_state_to_data
 from recollect.agent.sessions import InMemorySessions, SessionStore
 from recollect.agent.state import END_ROUTE, State, StateRef, Transition
 from recollect.agent.tooling import define_tool

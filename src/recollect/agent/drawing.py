@@ -111,7 +111,7 @@ def _nodes(route: Route, prefix: str, indent: str) -> list[str]:
             arrow = f'-->|"{_escaped(label)}"|' if label else "-->"
             lines.append(f"{indent}{numbers[state.id]} {arrow} {numbers.get(end.id, f'{prefix}End')}")
     if ends:
-        lines.append(f"{indent}{prefix}End(((end)))")
+        lines.append(f'{indent}{prefix}End((("end")))')
     return lines
 
 

@@ -35,13 +35,25 @@ def check_way(route: Route, way: Transition) -> None:
             f"the way to {_name(way)!r} is never taken, so it is unreachable: the one to {_name(always)!r} comes first"
             " and has no condition. Give one of them a condition.",
         )
+    same = next(
+        (other for other in before if isinstance(way.condition, str) and other.condition == way.condition), None
+    )
+    if same is not None and not _needs_data(same):
+        raise FlowError(
+            source.place,
+            f"two ways have the condition {way.condition!r}: the one to {_name(way)!r} is unreachable.",
+        )
     _refuse_silent_round(source)
 
 
-def _always_taken(way: Transition) -> bool:
+def _needs_data(way: Transition) -> bool:
     from recollect.agent.state import State
 
-    return way.condition is None and not (isinstance(way.target, State) and way.target.required_data)
+    return isinstance(way.target, State) and bool(way.target.required_data)
+
+
+def _always_taken(way: Transition) -> bool:
+    return way.condition is None and not _needs_data(way)
 
 
 def _name(way: Transition) -> str:

@@ -41,6 +41,9 @@ def move(
         choice = choose(routes, session, heard.scores, thresholds, heard.holds)
     route, before = choice.route, session
     session = _into(route, session, now)
+    if route is None and before.current_route is not None and before.current_route.id in session.left:
+        id = before.current_route.id
+        session = replace(session, left={**session.left, id: replace(session.left[id], dropped=True)})
     session, changed = _taken_in(session, route, heard, now)
     if route is None:
         return Moved(session, choice=choice)

@@ -122,7 +122,7 @@ def _now(moved: Moved, heard: Heard, routes: Mapping[str, Route], offered: Seque
         f"The user said {each.field} is {dump_line(each.value)}, which cannot be: {each.problem}. Say so; ask again."
         for each in heard.rejected
     ]
-    left = [routes[id].title for id in moved.session.left if id in routes]
+    left = [routes[id].title for id, kept in moved.session.left.items() if id in routes and not kept.dropped]
     if left:
         lines.append(f"Left unfinished: {'; '.join(left)}. Offer to go on with it when this is done.")
     return lines

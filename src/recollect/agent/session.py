@@ -5,17 +5,14 @@ Every function gives a new session and leaves the one it was given as it was.
 
 from __future__ import annotations
 
-import contextlib
 import copy
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import date, datetime, time
-from enum import Enum
+from datetime import datetime
 from typing import Any
 
 from recollect.errors import InvalidArgumentError
-from recollect.types import ToolCall, as_tool_call
+from recollect.types import ToolCall
 from recollect.types.ids import new_id
 from recollect.types.times import utc_now
 
@@ -83,13 +80,15 @@ class WaitingCall:
 
 @dataclass(frozen=True, slots=True)
 class LeftRoute:
-    """A route that was left before its end, as it is taken up again; `changed` was corrected since."""
+    """A route that was left before its end, as it is taken up again; `changed` was corrected since. The user no longer
+    wants one that is `dropped`, but may come back to it."""
 
     extracted: Mapping[str, Any]
     state: CurrentState | None
     progress: Progress
     waiting: tuple[WaitingCall, ...] = ()
     changed: tuple[str, ...] = ()
+    dropped: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,191 +214,6 @@ def merge_extracted(session: SessionState, data: Mapping[str, Any], *, at: datet
     """
     merged = {**session.extracted, **copy.deepcopy(dict(data))}
     return replace(session, extracted=merged, metadata=_touched(session, at or utc_now()))
-
-
-def session_state_to_data(session: SessionState) -> dict[str, Any]:
-    """The session as plain values that any database or JSON file can hold.
-
-    >>> session_state_to_data(enter_route(create_session("web-42"), "book", "Book a flight"))["current_route"]
-    'book'
-    """
-    route, state = session.current_route, session.current_state
-    return {
-        "id": session.id,
-        "version": session.version,
-        "current_route": None if route is None else route.id,
-        "current_state": None if state is None else state.id,
-        "collected_data": {
-            "extracted": _plain(session.extracted),
-            "route_history": [_plain_visit(visit) for visit in session.route_history],
-            "current_route_title": None if route is None else route.title,
-            "current_route_entered_at": None if route is None else route.entered_at.isoformat(),
-            "current_state_description": None if state is None else state.description,
-            "current_state_entered_at": None if state is None else state.entered_at.isoformat(),
-            "metadata": _plain(session.metadata),
-            "progress": _plain_progress(session.progress),
-            "left": {
-                id: {
-                    "extracted": _plain(kept.extracted),
-                    "state": None if kept.state is None else kept.state.id,
-                    "state_description": None if kept.state is None else kept.state.description,
-                    "state_entered_at": None if kept.state is None else kept.state.entered_at.isoformat(),
-                    "progress": _plain_progress(kept.progress),
-                    "waiting": _plain_waiting(kept.waiting),
-                    "changed": list(kept.changed),
-                }
-                for id, kept in session.left.items()
-            },
-            "context": _plain(session.context),
-            "waiting": _plain_waiting(session.waiting),
-        },
-    }
-
-
-def session_data_to_state(session_id: str, data: Mapping[str, Any]) -> SessionState:
-    """A session from what `session_state_to_data` gave; parts that are missing are as in a new session.
-
-    Dates among the gathered values come back as the text they were stored as; the agent reads them by its schema.
-
-    >>> session = enter_route(create_session("web-42"), "book", "Book a flight")
-    >>> session_data_to_state("web-42", session_state_to_data(session)) == session
-    True
-    """
-    try:
-        return _read(session_id, data)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise InvalidArgumentError(
-            f"session {session_id!r} cannot be read from its data ({type(error).__name__}: {error});"
-            " pass what session_state_to_data gave."
-        ) from error
-
-
-def _read(session_id: str, data: Mapping[str, Any]) -> SessionState:
-    kept = data.get("collected_data") or {}
-    now = utc_now()
-    route, state = data.get("current_route"), data.get("current_state")
-    metadata = dict(kept.get("metadata") or {})
-    for name in ("created_at", "last_updated_at"):
-        if isinstance(metadata.get(name), str):
-            with contextlib.suppress(ValueError):  # the application's own words
-                metadata[name] = datetime.fromisoformat(metadata[name])
-    current = None
-    if route is not None:
-        entered = _moment(kept.get("current_route_entered_at"), now)
-        current = CurrentRoute(route, kept.get("current_route_title") or route, entered)
-    return SessionState(
-        id=session_id,
-        current_route=current,
-        current_state=_state(state, kept, "current_state_", now),
-        extracted=dict(kept.get("extracted") or {}),
-        route_history=tuple(_visit(each, now) for each in kept.get("route_history") or ()),
-        metadata=metadata,
-        version=int(data.get("version") or 0),
-        progress=_progress(kept.get("progress")),
-        left={
-            id: LeftRoute(
-                dict(each.get("extracted") or {}),
-                _state(each.get("state"), each, "state_", now),
-                _progress(each.get("progress")),
-                _waiting(each.get("waiting")),
-                tuple(each.get("changed") or ()),
-            )
-            for id, each in (kept.get("left") or {}).items()
-        },
-        context=dict(kept.get("context") or {}),
-        waiting=_waiting(kept.get("waiting")),
-    )
-
-
-def _state(id: str | None, kept: Mapping[str, Any], prefix: str, now: datetime) -> CurrentState | None:
-    if id is None:
-        return None
-    return CurrentState(id, kept.get(f"{prefix}description"), _moment(kept.get(f"{prefix}entered_at"), now))
-
-
-def _visit(given: Mapping[str, Any], now: datetime) -> RouteVisit:
-    exited = given.get("exited_at")
-    return RouteVisit(
-        given["route_id"],
-        _moment(given.get("entered_at"), now),
-        None if exited is None else _moment(exited, now),
-        bool(given.get("completed")),
-    )
-
-
-def _progress(given: Mapping[str, Any] | None) -> Progress:
-    given = given or {}
-    runs = {id: ToolRun(**run) for id, run in (given.get("runs") or {}).items()}
-    path, spoken = tuple(given.get("path") or ()), tuple(given.get("spoken") or ())
-    return Progress(path, spoken, runs, dict(given.get("ways") or {}))
-
-
-def _waiting(given: Any) -> tuple[WaitingCall, ...]:
-    return tuple(
-        WaitingCall(each["state"], as_tool_call({name: each[name] for name in ("id", "name", "input")}))
-        for each in given or ()
-    )
-
-
-def _moment(given: Any, now: datetime) -> datetime:
-    if given is None:
-        return now
-    return given if isinstance(given, datetime) else datetime.fromisoformat(given)
-
-
-def _plain_visit(visit: RouteVisit) -> dict[str, Any]:
-    return {
-        "route_id": visit.route_id,
-        "entered_at": visit.entered_at.isoformat(),
-        "exited_at": None if visit.exited_at is None else visit.exited_at.isoformat(),
-        "completed": visit.completed,
-    }
-
-
-def _plain_waiting(waiting: tuple[WaitingCall, ...]) -> list[dict[str, Any]]:
-    return [
-        {"state": each.state_id, "id": each.call.id, "name": each.call.name, "input": _plain(each.call.input)}
-        for each in waiting
-    ]
-
-
-def _plain_progress(progress: Progress) -> dict[str, Any]:
-    return {
-        "path": list(progress.path),
-        "spoken": list(progress.spoken),
-        "runs": {
-            id: {
-                "tool": run.tool,
-                "arguments": _plain(run.arguments),
-                "content": run.content,
-                "error": run.error,
-                "basis": _plain(run.basis),
-            }
-            for id, run in progress.runs.items()
-        },
-        "ways": dict(progress.ways),
-    }
-
-
-def _plain(value: Any) -> Any:
-    """A value as JSON has it."""
-    if value is None or isinstance(value, bool | int) or type(value) is str:
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Enum):
-        return _plain(value.value)
-    if isinstance(value, str):
-        return str(value)
-    if isinstance(value, datetime | date | time):
-        return value.isoformat()
-    if isinstance(value, Mapping):
-        return {str(key): _plain(each) for key, each in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [_plain(each) for each in value]
-    if hasattr(value, "model_dump"):
-        return value.model_dump(mode="json")
-    return str(value)
 
 
 def _touched(session: SessionState, now: datetime) -> dict[str, Any]:

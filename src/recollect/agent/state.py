@@ -185,8 +185,8 @@ class State:
         - `required_data`: fields without which the state is not entered.
         - `arguments` of a tool: its parameters by field, or a function of the data; without, by their names.
         - `save_as`: the field that keeps what the tool gives. `on_error`: go that way when the tool fails.
-        - `repeat`: whether a tool that has run is run again when a value that it was given is corrected. Say False
-          where that would do something twice, such as charging a card.
+        - `repeat`: whether a tool that has run is run again when a value that it was given is corrected or added. With
+          False it succeeds once in each visit of the route: where more would charge a card twice.
         """
         given = [name for name, value in _kinds(chat_state, tool_state, state) if value is not None]
         if len(given) != 1:
@@ -210,7 +210,7 @@ class State:
                 "guidelines": guidelines,
                 "id": id,
             }
-            self._refuse("state", [name for name, value in own.items() if value])
+            self._refuse("state", [name for name, value in own.items() if value] + ([] if repeat else ["repeat"]))
             target = self._named(state)
         elif tool_state is not None:
             self._refuse("tool_state", ["gather"] if gather else [])
@@ -228,9 +228,8 @@ class State:
                 canned_responses=canned_responses,
             )
         else:
-            self._refuse(
-                "chat_state", [name for name, value in (("arguments", arguments), ("save_as", save_as)) if value]
-            )
+            tools_only = {"arguments": arguments, "save_as": save_as, "repeat": not repeat}
+            self._refuse("chat_state", [name for name, value in tools_only.items() if value])
             if not isinstance(chat_state, str) or not chat_state.strip():
                 raise FlowError(self.place, f"chat_state says in words what to do there, not {chat_state!r:.80}.")
             target = self.route._add_state(

@@ -10,22 +10,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from recollect.agent.context import context_values, resolve_context, updated_context
 from recollect.agent.hooks import BeforeResponse, call_before
 from recollect.agent.move import Heard, Move, Moved, Ran, RunTool, move
+from recollect.agent.reading import Understanding, Unreadable, chosen, read_answer, up_to_user
 from recollect.agent.reply import all_texts, canned_levels, matched, reply_prompt, sayable, saying, wording
 from recollect.agent.response import ModelCall, Response, RouteInfo, StateInfo, Trace
 from recollect.agent.session import SessionState, ToolRun, WaitingCall
 from recollect.agent.tries import Done
-from recollect.agent.understand import (
-    Questions,
-    Understanding,
-    Unreadable,
-    chosen,
-    output_schema,
-    questions,
-    read_answer,
-    system_prompt,
-    up_to_user,
-    user_prompt,
-)
+from recollect.agent.understand import Questions, output_schema, questions, system_prompt, user_prompt
 from recollect.agent.value_reading import InvalidValue
 from recollect.agent.values import CompositionMode, GuidelineMatch
 from recollect.chat import ChatOptions

@@ -1,8 +1,8 @@
 """One walk along a route, from where it stands to the state that speaks next.
 
-What was corrected is followed by walking the route once more from its start with the data as it is now: what was
-answered is passed, what was chosen in words stays chosen, and a tool that ran with the same values is not run again. So
-a correction ends where the route would stand if it had been said so in the first place.
+What was corrected, or adds to what a tool was given, is followed by walking the route once more from its start with the
+data as it is now: what was answered is passed, what was chosen in words stays chosen, and a tool that ran with the same
+values is not run again. So a correction ends where the route would stand if it had been said so in the first place.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Walk:
         here = self._here
         if here is not None and self._decides:
             return "arrive", here, "a decision was taken"
-        if here is None or self._changed:
+        if here is None or self._changed or self._is_stale():
             self._left = {id for id in self._session.progress.path if here is None or id != here.id}
             self._again = bool(self._session.progress.path)
             self._session = replace(self._session, progress=replace(self._session.progress, path=()))
@@ -95,6 +95,8 @@ class Walk:
             return self._parked(here)
         if here.kind == "start":
             return "leave", here, "the route begins"
+        if here.skip_if is not None and self._heard.answered and self._ask(here, "skip_if", here.skip_if):
+            return "leave", here, "skip_if says so"
         missing = self._missing(here)
         if missing:
             return "speak", here, f"still needs {', '.join(missing)}"
@@ -106,6 +108,17 @@ class Walk:
         if not here.gather and self._comes_back:
             return "speak", here, "the route is taken up again"
         return "leave", here, "it was answered"
+
+    def _is_stale(self) -> bool:
+        """Whether a tool on the path would now be given something else: a value that it could do without was stated."""
+        progress = self._session.progress
+        for id in progress.path:
+            state, run = self._route.state(id), progress.runs.get(id)
+            if state is None or state.tool is None or run is None or run.error is not None or not state.repeat:
+                continue
+            if run.basis != self._arguments(state):
+                return True
+        return False
 
     def _parked(self, here: State) -> tuple[str, State, str]:
         """A tool that failed, waits, or had no way out."""
@@ -143,8 +156,8 @@ class Walk:
         if not wanted and self._was_answered(state):
             self._step(state, "skipped", "it was answered before")
             return "leave", ""
-        if state is self._here and self._changed:
-            return "speak", f"{', '.join(self._changed)} was corrected"
+        if self._again and state is self._here:
+            return "speak", f"{', '.join(self._changed) or 'what a tool was given'} was corrected"
         return "speak", f"asks for {', '.join(wanted)}" if wanted else "it is next"
 
     def _was_answered(self, state: State) -> bool:

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from recollect.agent.move import Heard, Moved, RunTool
 from recollect.agent.route import Route
-from recollect.agent.session import LeftRoute, SessionState, create_session, session_state_to_data
+from recollect.agent.session import LeftRoute, SessionState, create_session
+from recollect.agent.session_data import session_state_to_data
 from recollect.agent.state import State
 from tests.unit.agent.walks import (
     FAILING,

@@ -29,9 +29,8 @@ from recollect.agent.session import (
     enter_state,
     leave_route,
     merge_extracted,
-    session_data_to_state,
-    session_state_to_data,
 )
+from recollect.agent.session_data import session_data_to_state, session_state_to_data
 from recollect.errors import InvalidArgumentError
 from recollect.types import ToolCall
 

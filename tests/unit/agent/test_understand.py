@@ -15,20 +15,11 @@ from hypothesis import strategies as st
 
 from recollect.agent.canned import CannedResponse
 from recollect.agent.move import Heard, retry_condition
+from recollect.agent.reading import Unreadable, chosen, read_answer
 from recollect.agent.route import Route
 from recollect.agent.session import SessionState, create_session, enter_route, leave_route, merge_extracted
 from recollect.agent.state import END_ROUTE
-from recollect.agent.understand import (
-    Limits,
-    Questions,
-    Unreadable,
-    chosen,
-    output_schema,
-    questions,
-    read_answer,
-    system_prompt,
-    user_prompt,
-)
+from recollect.agent.understand import Limits, Questions, output_schema, questions, system_prompt, user_prompt
 from recollect.agent.values import Guideline, Term
 from recollect.types import assistant_message, user_message
 from tests.unit.agent.walks import NOW, Facts, Talk

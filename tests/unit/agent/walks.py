@@ -15,14 +15,8 @@ from pydantic import BaseModel
 from recollect.agent import Agent
 from recollect.agent.move import Heard, Moved, Ran, RunTool, move, retry_condition
 from recollect.agent.route import Route
-from recollect.agent.session import (
-    SessionState,
-    ToolRun,
-    WaitingCall,
-    create_session,
-    session_data_to_state,
-    session_state_to_data,
-)
+from recollect.agent.session import SessionState, ToolRun, WaitingCall, create_session
+from recollect.agent.session_data import session_data_to_state, session_state_to_data
 from recollect.agent.state import END_ROUTE, State
 from recollect.errors import FlowError
 from recollect.tools import as_tool
