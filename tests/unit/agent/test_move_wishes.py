@@ -23,10 +23,10 @@ def search(to: str, cabin: str | None = None) -> str:
     return f"{to} {cabin}"
 
 
-def trip(**more: bool) -> Route:
+def trip(*, repeat: bool = True) -> Route:
     route = Route("Trip", gather_schema=Trip, conditions=["the user wants to travel"])
     ask = route.initial_state.transition_to(chat_state="Ask", gather=["to"])
-    found = ask.transition_to(tool_state=search, **more)
+    found = ask.transition_to(tool_state=search, repeat=repeat)
     offer = found.transition_to(chat_state="Offer")
     offer.transition_to(chat_state="Ask the cabin", gather=["cabin"], condition="the user takes one")
     return route
