@@ -45,7 +45,8 @@ def test_a_chain_gives_each_state_in_turn() -> None:
 
 def test_a_way_leads_to_a_state_by_itself_its_ref_or_its_id() -> None:
     ask = start().transition_to(chat_state="Ask", id="ask")
-    for number, target in enumerate((ask, ask.ref, StateRef("ask", ask.route_id), "ask")):
+    targets: list[State | StateRef | str] = [ask, ask.ref, StateRef("ask", ask.route_id), "ask"]
+    for number, target in enumerate(targets):
         state = ask.transition_to(chat_state="More", condition=f"the user wants more for the time {number}")
         assert state.transition_to(state=target) is ask
 
