@@ -32,7 +32,15 @@ _EXPORTS = {
         *("ProviderTimeoutError", "RecollectError", "SchemaVersionError", "StoreBusyError", "StoreClosedError"),
         *("StoreCorruptError", "StoreError", "StoreFullError", "StoreReadOnlyError", "StoreUnavailableError"),
         *("ToolError", "ToolSchemaError", "TurnConflictError", "UnknownModelError", "AgentSpecError"),
-        *("AlreadyDecidedError", "CannedResponseError", "FlowError", "McpError", "SessionConflictError", "SkillError"),
+        *(
+            "AlreadyAnsweredError",
+            "AlreadyDecidedError",
+            "CannedResponseError",
+            "FlowError",
+            "McpError",
+            "SessionConflictError",
+            "SkillError",
+        ),
     ),
     "recollect.jobs": ("WorkerOptions",),
     "recollect.memory.extraction.llm": ("LlmExtractor",),
@@ -144,6 +152,7 @@ if TYPE_CHECKING:
     from recollect.embed import StaticEmbedder as StaticEmbedder
     from recollect.embed import resolve_embedder as resolve_embedder
     from recollect.errors import AgentSpecError as AgentSpecError
+    from recollect.errors import AlreadyAnsweredError as AlreadyAnsweredError
     from recollect.errors import AlreadyDecidedError as AlreadyDecidedError
     from recollect.errors import AtomSupersededError as AtomSupersededError
     from recollect.errors import BudgetExceededError as BudgetExceededError

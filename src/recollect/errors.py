@@ -11,6 +11,7 @@
     ├── NotFoundError                 nothing of that id is in this scope
     ├── ConversationClosedError       a closed conversation takes no more messages
     ├── TurnConflictError             another turn of the conversation is running
+    ├── AlreadyAnsweredError          the message was answered before; carries what was said
     ├── SessionConflictError          another turn has changed the session meanwhile
     ├── CannedResponseError           an agent that only says what is written has nothing to say
     ├── AlreadyDecidedError           the calls to approve were decided before, and their turn is over
@@ -168,6 +169,17 @@ class AlreadyDecidedError(RecollectError):
         super().__init__(
             f"Nothing in conversation {id!r} waits for a decision on {', '.join(call_ids) or 'a call'}: it was decided,"
             " or the conversation went on without it. conversations.pending(id) gives what waits."
+        )
+
+
+class AlreadyAnsweredError(RecollectError):
+    """A message of that idempotency key was answered before, in a turn whose session is not the one that was passed."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        super().__init__(
+            f"That message was answered before, with {text!r:.120}: nothing is done twice. Go on with the session that"
+            " followed from it."
         )
 
 

@@ -16,7 +16,7 @@ import pytest
 import recollect
 
 NAMES = """
-Agent AgentSpec AgentSpecError AgentStructuredResponse AlreadyDecidedError AnthropicModel Approval
+Agent AgentSpec AgentSpecError AgentStructuredResponse AlreadyAnsweredError AlreadyDecidedError AnthropicModel Approval
 AssistantTurn Atom AtomStatus AtomSupersededError Attachment Binding BudgetExceededError BuiltInSection
 CannedResponse CannedResponseError Capability Category CategoryKind ChatError ChatOptions ChatReply
 ChatRequest ChatUsage Citation CompatibleModel CompositionMode ConfigurationError Conversation

@@ -45,7 +45,7 @@ async def resolve_context(given: Any, session: SessionState, override: Mapping[s
         )
     added, forced = dict(session.context), dict(override or {})
     if value is None or isinstance(value, Mapping):
-        return {**(value or {}), **added, **forced}
+        return {**_copied(value or {}), **added, **forced}
     names = _names(value)
     if names is None:
         if forced:
@@ -120,6 +120,15 @@ async def _called(fn: Any, session: SessionState) -> Any:
 
 
 _MANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+def _copied(value: Any) -> Any:
+    """Containers anew, what is in them as it is: a tool that changes a list changes this turn's alone."""
+    if isinstance(value, Mapping):
+        return {name: _copied(each) for name, each in value.items()}
+    if type(value) in (list, set, tuple):
+        return type(value)(map(_copied, value))
+    return value
 
 
 def _names(value: Any) -> Any:

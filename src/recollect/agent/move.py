@@ -43,7 +43,7 @@ def move(
     session = _into(route, session, now)
     if route is None and before.current_route is not None and before.current_route.id in session.left:
         id = before.current_route.id
-        session = replace(session, left={**session.left, id: replace(session.left[id], dropped=True)})
+        session = replace(session, left={**session.left, id: replace(session.left[id], dropped=True, waiting=())})
     session, changed = _taken_in(session, route, heard, now)
     if route is None:
         return Moved(session, choice=choice)
@@ -77,7 +77,12 @@ def _taken_in(
     for id in left.keys() & {*heard.data, *heard.forgotten}:
         kept = left[id]
         extracted, corrected = _updated(kept.extracted, heard, id)
-        left[id] = replace(kept, extracted=extracted, changed=tuple(dict.fromkeys((*kept.changed, *corrected))))
+        left[id] = replace(
+            kept,
+            extracted=extracted,
+            changed=tuple(dict.fromkeys((*kept.changed, *corrected))),
+            waiting=() if corrected else kept.waiting,  # nobody is to approve what is no longer wanted
+        )
     if route is None:
         return replace(session, left=left), ()
     extracted, changed = _updated(session.extracted, heard, route.id)

@@ -6,29 +6,40 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from recollect.agent.events import Event, EventSource, create_message_event, create_tool_event, messages_of
 from recollect.agent.hooks import call_after
 from recollect.agent.memory import tools_of, user_of
 from recollect.agent.response import Response, StreamChunk, last_chunk
-from recollect.agent.session import SessionState, create_session, enter_route
+from recollect.agent.session import Answered, SessionState, WaitingCall, create_session, enter_route
+from recollect.agent.sessions import SessionStore
 from recollect.agent.setting import UNSET
 from recollect.agent.tries import Tries
 from recollect.agent.turn import AgentTurn
-from recollect.chat.approval import Approval, as_approvals
+from recollect.chat.approval import Approval, as_approvals, check_runnable, decided
 from recollect.conversations import checks
-from recollect.conversations.turn_requests import TurnRequest
+from recollect.conversations.turn_requests import WAIT_SECONDS, TurnRequest
 from recollect.conversations.turns import unkept_turns
-from recollect.errors import ConfigurationError, InvalidArgumentError, SessionConflictError
+from recollect.errors import (
+    AlreadyDecidedError,
+    ConfigurationError,
+    InvalidArgumentError,
+    NotFoundError,
+    SessionConflictError,
+    TurnConflictError,
+)
 from recollect.request import Request
 from recollect.tools import Tool
+from recollect.tools.context import running
 from recollect.turn.chatting import Chat, ChatArguments
 from recollect.turn.handle import UserHandle
 from recollect.turn.tolerating import tolerated
 from recollect.turn.values import TurnResult, result_of
-from recollect.types import Message, ReplyDelta, TextDelta, message_text
+from recollect.types import Message, ReplyDelta, TextDelta, ToolCall, message_text
 from recollect.types.conversations import TurnOutcome
+from recollect.types.jsontext import dump_json
 from recollect.types.scope import Scope
 from recollect.types.turns import Identity, Session, TurnProblem
 
@@ -67,6 +78,9 @@ class _Begun:
     chat: Chat | None = None
     request: TurnRequest | None = None
     problems: list[TurnProblem] = field(default_factory=list)
+    idempotency_key: str | None = None
+    decided: tuple[str, ...] = ()
+    again: Response | None = None
 
 
 @dataclass(slots=True)
@@ -96,6 +110,8 @@ class Responding:
     ) -> Response:
         """The answer, when it is complete."""
         async with self._begun(history, session, override, more) as begun:
+            if begun.again is not None:
+                return begun.again
             if begun.chat is not None:
                 result = await begun.chat.answer()
             else:
@@ -115,6 +131,10 @@ class Responding:
         """The answer as it comes, and the response last."""
         accumulated = ""
         async with self._begun(history, session, override, more) as begun:
+            if begun.again is not None:
+                yield StreamChunk(begun.again.message, begun.again.message)
+                yield last_chunk(begun.again.message, begun.again)
+                return
             items: AsyncGenerator[ReplyDelta | TurnResult | TurnOutcome, None]
             if begun.chat is not None:
                 items = begun.chat.stream()
@@ -136,11 +156,16 @@ class Responding:
 
     async def _ended(self, begun: _Begun, result: TurnResult) -> Response:
         response = begun.turn.response(result, begun.session.version)
+        key, owner = begun.idempotency_key, _owner(begun.key)
+        answered = Answered(key, response.message) if key is not None else begun.session.answered
+        response = replace(response, session=replace(response.session, answered=answered, owner=owner))
         if begun.problems:
             response = replace(response, problems=(*begun.problems, *response.problems))
         if self._agent.persistence is not None:
             await self._agent.persistence.save(response.session, _events(self._agent.name, begun.said, response))
         self._tries.forget((*begun.key, begun.session.version))
+        for id in begun.decided:
+            self._tries.decide(id)
         return response
 
     @asynccontextmanager
@@ -174,7 +199,16 @@ class Responding:
                 done=self._tries.of((*key, found.version)),
             )
             said = messages[-1] if messages and messages[-1].role == "user" and not approvals else None
-            begun = _Begun(turn, found, key, None if history is None else said)
+            begun = _Begun(turn, found, key, None if history is None else said, decided=tuple(approvals))
+            begun.idempotency_key = given.get("idempotency_key")
+            if found.answered is not None and found.answered.key == begun.idempotency_key:
+                begun.again = Response(found.answered.message, found)
+                yield begun
+                return
+            if begun.idempotency_key is not None and user is None and agent.persistence is None:
+                raise InvalidArgumentError("idempotency_key needs something that remembers it: persistence or memory.")
+            if agent.persistence is not None:
+                turn.still_due = partial(self._still_due, agent.persistence, found)
             if user is None:
                 begun.request = self._request(turn, found, messages or (), given)
             else:
@@ -192,9 +226,10 @@ class Responding:
                 raise InvalidArgumentError(
                     f"session {session!r} is only named: pass Agent(persistence=...), or the last response's session."
                 )
-            async with self._in_line(session):
+            async with self._in_line(session, given.get("wait", WAIT_SECONDS)):
                 found = await store.load(session) or create_session(session)
                 user = await user_of(agent.memory, found, given.get("user"))
+                _refuse_foreign(found, _key(user, given, found))
                 async with self._alone(_key(user, given, found), found):
                     yield found, user
             return
@@ -202,6 +237,7 @@ class Responding:
             raise InvalidArgumentError(f"session is a SessionState or the id of one, not {session!r:.80}.")
         found = create_session() if session is None else session
         user = await user_of(agent.memory, found, given.get("user"))
+        _refuse_foreign(found, _key(user, given, found))
         async with self._alone(_key(user, given, found), found):
             if store is not None and session is not None:
                 stored = await store.load(found.id)
@@ -211,16 +247,33 @@ class Responding:
             yield found, user
 
     @asynccontextmanager
-    async def _in_line(self, id: str) -> AsyncIterator[None]:
+    async def _in_line(self, id: str, wait: float) -> AsyncIterator[None]:
+        turn = running()
+        if isinstance(turn, AgentTurn) and turn.session_id == id:  # it would wait for itself
+            raise SessionConflictError(id, turn.version)
         line = self._lines.setdefault(id, _Line())
         line.waiting += 1
         try:
-            async with line.lock:
+            try:
+                async with asyncio.timeout(checks.seconds("wait", wait)):
+                    await line.lock.acquire()
+            except TimeoutError:
+                raise TurnConflictError(id, "of this session", wait) from None
+            try:
                 yield
+            finally:
+                line.lock.release()
         finally:
             line.waiting -= 1
             if not line.waiting:
                 del self._lines[id]
+
+    async def _still_due(self, store: SessionStore, session: SessionState) -> None:
+        """Another process may have taken a turn while this one waited for the conversation: then nothing is done."""
+        stored = await store.load(session.id)
+        version = 0 if stored is None else stored.version
+        if version != session.version:
+            raise SessionConflictError(session.id, session.version, version)
 
     @asynccontextmanager
     async def _alone(self, key: Key, session: SessionState) -> AsyncIterator[None]:
@@ -242,16 +295,44 @@ class Responding:
         if history is not None:
             raise InvalidArgumentError("approvals go on with a turn: pass them without a history.")
         approvals = as_approvals(given)
-        if approvals.keys() <= {each.call.id for each in session.waiting} and approvals:
-            return approvals, False, session
-        for id, left in session.left.items():
-            if approvals and approvals.keys() <= {each.call.id for each in left.waiting}:
-                title = self._agent.routes_by_id[id].title if id in self._agent.routes_by_id else id
-                return approvals, False, enter_route(session, id, title, at=self._agent.clock())
-        if self._agent.memory is None:
-            waits = ", ".join(each.call.id for each in session.waiting) or "nothing"
+        again = [id for id in approvals if self._tries.was_decided(id)]
+        if again:
+            raise AlreadyDecidedError(session.id, again)
+        places: dict[str, tuple[str | None, WaitingCall]] = {each.call.id: (None, each) for each in session.waiting}
+        for of, left in session.left.items():
+            places |= {each.call.id: (of, each) for each in left.waiting}
+        if not approvals or not approvals.keys() & places.keys():
+            if self._agent.memory is not None:
+                return {}, True, session
+            waits = ", ".join(places) or "nothing"
             raise InvalidArgumentError(f"approvals names {', '.join(approvals) or 'no call'}; what waits is: {waits}.")
-        return {}, True, session
+        unknown = approvals.keys() - places.keys()
+        routes = {places[id][0] for id in approvals.keys() & places.keys()}
+        if unknown or len(routes) > 1:
+            raise InvalidArgumentError(
+                f"the calls {', '.join(approvals)} wait in different routes, or not at all: decide those of one route"
+                f" at a time. What waits is: {', '.join(places)}."
+            )
+        [route_id] = routes
+        if route_id is not None:
+            title = self._agent.routes_by_id[route_id].title if route_id in self._agent.routes_by_id else route_id
+            session = enter_route(session, route_id, title, at=self._agent.clock())
+        for id, approval in approvals.items():
+            self._check_decision(session, places[id][1], approval)
+        return approvals, False, session
+
+    def _check_decision(self, session: SessionState, waiting: WaitingCall, approval: Approval) -> None:
+        """Refuse a decision that could not be carried out: the call can be decided again."""
+        current = session.current_route
+        route = None if current is None else self._agent.routes_by_id.get(current.id)
+        state = None if route is None else route.state(waiting.state_id)
+        if state is None or state.tool is None:
+            raise ConfigurationError(
+                f"Call {waiting.call.id!r} waits in a state that {self._agent.place} no longer has. Nothing was run."
+            )
+        outcome = decided(waiting.call, approval)
+        if isinstance(outcome, ToolCall):
+            check_runnable(outcome, state.tool)
 
     def _request(self, turn: AgentTurn, session: SessionState, messages: Any, given: RespondArguments) -> TurnRequest:
         agent = self._agent
@@ -314,12 +395,28 @@ class Responding:
         return Chat(user, text, namespace, options.space, agent.model, more, planner=turn, visibility=visibility)
 
 
+def _owner(key: Key) -> str:
+    """Whose session it is, as a session says it."""
+    whose = key[0]
+    if isinstance(whose, Scope):
+        return dump_json([whose.tenant_id, whose.app_id, whose.user_id])
+    return whose or ""
+
+
+def _refuse_foreign(session: SessionState, key: Key) -> None:
+    """A session that another user began is not there for this one."""
+    if session.owner and session.owner != _owner(key):
+        raise NotFoundError("session", session.id, "Users need ids of their own.")
+
+
 def _key(user: UserHandle | None, given: RespondArguments, session: SessionState) -> Key:
     sender = given.get("sender")
     return (user.scope if user is not None else None if sender is None else sender.user_id), session.id
 
 
 def _arguments(more: Mapping[str, Any]) -> RespondArguments:
+    if not isinstance(more.get("sender"), Identity | None):
+        raise InvalidArgumentError(f"sender is an Identity, not {more['sender']!r:.80}.")
     unknown = more.keys() - RespondArguments.__annotations__.keys()
     if unknown:
         raise InvalidArgumentError(f"respond takes no {', '.join(sorted(unknown))}.")

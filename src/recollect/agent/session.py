@@ -92,12 +92,21 @@ class LeftRoute:
 
 
 @dataclass(frozen=True, slots=True)
+class Answered:
+    """What was said to the last message that had an idempotency key."""
+
+    key: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class SessionState:
     """Where a conversation stands. `extracted` is what was gathered in the current route.
 
     `version` grows with each turn: whoever saves a session can tell that another turn was faster. `context` is what
-    tools added to the agent's context. `left` holds routes that were left, to be taken up again where they were.
-    After a route is completed its data stays in `extracted` until another is entered.
+    tools added to the agent's context. `owner` is whose it is, once that is known: nobody else can go on with it.
+    `left` holds routes that were left, to be taken up again where they were. After a route is completed its data stays in
+    `extracted` until another is entered.
 
     >>> create_session("web-42").extracted
     {}
@@ -114,6 +123,8 @@ class SessionState:
     left: Mapping[str, LeftRoute] = field(default_factory=dict)
     context: Mapping[str, Any] = field(default_factory=dict)
     waiting: tuple[WaitingCall, ...] = ()
+    owner: str = ""
+    answered: Answered | None = None
 
     def has_completed(self, route_id: str) -> bool:
         """Whether the last visit of that route went to its end."""

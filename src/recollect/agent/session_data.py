@@ -10,6 +10,7 @@ from enum import Enum
 from typing import Any
 
 from recollect.agent.session import (
+    Answered,
     CurrentRoute,
     CurrentState,
     LeftRoute,
@@ -35,6 +36,7 @@ def session_state_to_data(session: SessionState) -> dict[str, Any]:
     return {
         "id": session.id,
         "version": session.version,
+        "owner": session.owner,
         "current_route": None if route is None else route.id,
         "current_state": None if state is None else state.id,
         "collected_data": {
@@ -60,6 +62,9 @@ def session_state_to_data(session: SessionState) -> dict[str, Any]:
                 for id, kept in session.left.items()
             },
             "context": _plain(session.context),
+            "answered": None
+            if session.answered is None
+            else {"key": session.answered.key, "message": session.answered.message},
             "waiting": _plain_waiting(session.waiting),
         },
     }
@@ -118,6 +123,8 @@ def _read(session_id: str, data: Mapping[str, Any]) -> SessionState:
             for id, each in (kept.get("left") or {}).items()
         },
         context=dict(kept.get("context") or {}),
+        owner=str(data.get("owner") or ""),
+        answered=Answered(**kept["answered"]) if kept.get("answered") else None,
         waiting=_waiting(kept.get("waiting")),
     )
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from recollect.agent.canned import CannedResponse
+from recollect.agent.canned import CannedResponse, fill
 from recollect.agent.domains import DomainRegistry
 from recollect.agent.ids import slug
 from recollect.agent.relevance import Relevance
@@ -67,12 +67,12 @@ class Setting:
         self._checked = state
 
     def _check_strict(self) -> None:
-        if any(each.condition is None for each in self.canned_responses):
+        if any(each.condition is None and isinstance(fill(each, {}, None), str) for each in self.canned_responses):
             return
         raise FlowError(
             self.place,
-            "it only says what is written (strict_canned), so it needs a canned response of its own without a"
-            " condition, for when no other can be said: Agent(canned_responses=[...]).",
+            "it only says what is written (strict_canned), so it needs a canned response of its own without a condition"
+            " and without values, for when no other can be said: Agent(canned_responses=[...]).",
         )
 
     def _check_tools(self) -> None:
@@ -144,6 +144,11 @@ class Setting:
             *map(as_tool, more),
         ]
         return tuple({tool.name: tool for tool in found}.values())
+
+    def every_tool(self, more: Sequence[Any]) -> tuple[Tool, ...]:
+        """All tools that the model may ever have called: for a reply that is taken up again."""
+        matches = [GuidelineMatch(guideline) for guideline in self._all_guidelines()]
+        return self.tools_at(None, matches, more)
 
     def restored(self, session: SessionState) -> SessionState:
         """The session with its values typed again, if it comes from a database."""

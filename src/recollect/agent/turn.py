@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -13,32 +14,29 @@ from recollect.agent.move import Heard, Move, Moved, Ran, RunTool, move
 from recollect.agent.reading import Understanding, Unreadable, chosen, read_answer, up_to_user
 from recollect.agent.reply import all_texts, canned_levels, matched, reply_prompt, sayable, saying, wording
 from recollect.agent.response import ModelCall, Response, RouteInfo, StateInfo, Trace
-from recollect.agent.session import SessionState, ToolRun, WaitingCall
+from recollect.agent.session import SessionState
+from recollect.agent.state_tools import StateTools
 from recollect.agent.tries import Done
 from recollect.agent.understand import Questions, output_schema, questions, system_prompt, user_prompt
 from recollect.agent.value_reading import InvalidValue
 from recollect.agent.values import CompositionMode, GuidelineMatch
 from recollect.chat import ChatOptions
-from recollect.chat.approval import Approval, decided
+from recollect.chat.approval import Approval
 from recollect.chat.budget import check_budget
 from recollect.chat.dispatch import call_settings, caller_for
-from recollect.errors import OutputValidationError
-from recollect.tools import Tool, dispatch
+from recollect.conversations.turn_requests import TurnLog
+from recollect.errors import AlreadyAnsweredError, OutputValidationError
+from recollect.tools import Tool
 from recollect.tools.context import ToolContext, ToolUpdate
 from recollect.turn.values import TurnResult
 from recollect.types import (
     ChatReply,
     ChatUsage,
     Message,
-    ToolCall,
-    ToolResult,
     assistant_message,
     message_text,
     user_message,
 )
-from recollect.types.conversations import ToolInvocation
-from recollect.types.ids import new_id
-from recollect.types.jsontext import dump_json
 from recollect.types.turns import TurnProblem
 
 if TYPE_CHECKING:
@@ -70,35 +68,46 @@ class AgentTurn:
         done: Done,
     ) -> None:
         self.name = agent.name
+        self.session_id = session.id
+        self.version = session.version
         self.memory_tools: Callable[[], Awaitable[Sequence[Tool]]] | None = None
+        self.still_due: Callable[[], Awaitable[None]] | None = None
         self._agent = agent
         self._session = session
         self._history = history
         self._override = override
         self._approvals = approvals or {}
         self._goes_on = goes_on
-        self._done = done
         self._context: Any = None
         self._moved = Moved(session)
         self._matches: list[GuidelineMatch] = []
         self._understood = Understanding()
         self._calls: list[ModelCall] = []
-        self._invoked: list[ToolInvocation] = []
-        self._updates: list[ToolUpdate] = []
+        self._tools = StateTools(done, self._approvals)
         self._problems: list[TurnProblem] = []
         self._replying = False
         self._memory_tools: Sequence[Tool] = ()
         self._reply_sent: tuple[str | None, Sequence[Message]] | None = None
 
-    async def plan(self, options: ChatOptions, history: list[Message]) -> tuple[ChatOptions, list[Message]]:
+    async def plan(
+        self, options: ChatOptions, history: list[Message], log: TurnLog
+    ) -> tuple[ChatOptions, list[Message]]:
         """Understand and move; gives how the model is to reply, and to what."""
+        if self.still_due is not None:
+            await self.still_due()
+        if log.answered is not None and not self._goes_on:
+            raise AlreadyAnsweredError(log.answered)
+        self._tools.log = log
         messages = history if self._history is None else list(self._history)
         await self._resolve(messages)
         if self.memory_tools is not None:
             self._memory_tools = await self.memory_tools()
         if not self._goes_on:
+            if not self._approvals and any(self._tools.has_run(each.call) for each in self._session.waiting):
+                await self._move(decides=True)  # it was approved in a first try, which failed later
+                self._session = self._moved.session
             self._understood = await self._understand(options, messages)
-            await self._move()
+            await self._move(decides=bool(self._approvals))
         else:
             self._moved = self._standing()
         moved, heard = self._moved, self._understood.heard
@@ -115,11 +124,11 @@ class AgentTurn:
 
     async def _resolve(self, messages: Sequence[Message]) -> None:
         agent = self._agent
+        self._session = agent.restored(self._session)
         self._context = await resolve_context(agent.context, self._session, self._override)
         change = await call_before(agent.before_response, BeforeResponse(self._session, tuple(messages), self._context))
         if change is not None:
             self._context = updated_context(self._context, change)
-        self._session = agent.restored(self._session)
 
     async def _understand(self, options: ChatOptions, messages: Sequence[Message]) -> Understanding:
         """What the newest message means; nothing, if nobody spoke or nothing is to be decided."""
@@ -185,7 +194,7 @@ class AgentTurn:
         self._calls.append(ModelCall(purpose, system, tuple(messages), reply.text, reply.usage or ChatUsage()))
         return reply
 
-    async def _move(self) -> None:
+    async def _move(self, *, decides: bool) -> None:
         agent = self._agent
         walk: Move = move(
             agent.routes_by_id,
@@ -193,7 +202,7 @@ class AgentTurn:
             self._understood.heard,
             self._now(),
             thresholds=agent.thresholds,
-            decides=bool(self._approvals),
+            decides=decides,
         )
         try:
             wanted = next(walk)
@@ -211,51 +220,11 @@ class AgentTurn:
         return Moved(session, route, state)
 
     async def _run(self, wanted: RunTool) -> Ran:
-        """Run the tool of a state, unless a person must decide first."""
-        tool = wanted.state.tool
-        assert tool is not None
         self._session = wanted.session
-        call = ToolCall(new_id("call"), tool.name, wanted.arguments)
-        run = ToolRun(tool.name, dict(wanted.arguments))
-        if tool.requires_approval:
-            outcome = self._decided(wanted, call, tool)
-            if outcome is None:
-                return Ran(run, waiting=WaitingCall(wanted.state.id, call))
-            if isinstance(outcome, ToolResult):
-                self._invoked.append(ToolInvocation(call.id, call.name, call.input, outcome.content, is_error=True))
-                return Ran(replace(run, error=outcome.content))
-            call = outcome
-            run = replace(run, arguments=dict(call.input))
-        key = dump_json([wanted.state.id, call.input])
-        done = self._done.runs.get(key) or await self._dispatched(call, tool, run)
-        ran, invocation = done
-        self._invoked.append(invocation)
+        ran = await self._tools.run(wanted)
         if ran.run.error is None:
-            self._done.runs[key] = done
             self._context = updated_context(self._context, ran.context)
         return ran
-
-    async def _dispatched(self, call: ToolCall, tool: Tool, run: ToolRun) -> tuple[Ran, ToolInvocation]:
-        result = await dispatch(call, {tool.name: tool})
-        updates, self._updates = self._updates, []
-        invocation = ToolInvocation(call.id, call.name, call.input, result.content, result.is_error)
-        if result.is_error:
-            return Ran(replace(run, error=result.content)), invocation
-        data = {name: value for update in updates for name, value in update.data.items()}
-        context = {name: value for update in updates for name, value in update.context.items()}
-        return Ran(replace(run, content=result.content), result.value, data, context), invocation
-
-    def _decided(self, wanted: RunTool, call: ToolCall, tool: Tool) -> ToolCall | ToolResult | None:
-        """The call to run, the result that it was denied or cannot run, or None if it waits."""
-        waiting = next((each.call for each in wanted.session.waiting if each.state_id == wanted.state.id), None)
-        approval = None if waiting is None else self._approvals.get(waiting.id)
-        if waiting is not None and approval is not None:
-            return decided(waiting, approval)
-        try:
-            tool.bind(call.input)
-        except ValueError as problem:  # nobody is asked to approve what cannot run
-            return ToolResult(call.id, f"Invalid arguments for {tool.name}: {problem}", is_error=True, name=tool.name)
-        return None
 
     def _reply_options(self, options: ChatOptions) -> ChatOptions:
         agent, moved, heard = self._agent, self._moved, self._understood.heard
@@ -275,7 +244,8 @@ class AgentTurn:
             wording(agent.composition_mode, texts),
             options.system,
         )
-        tools = agent.tools_at(moved.route, self._matches, (*(options.tools or ()), *self._memory_tools))
+        more = (*(options.tools or ()), *self._memory_tools)
+        tools = agent.every_tool(more) if self._goes_on else agent.tools_at(moved.route, self._matches, more)
         return replace(options, system=system, tools=tools or None)
 
     async def _strictly(self, options: ChatOptions, messages: Sequence[Message]) -> ChatOptions:
@@ -329,12 +299,13 @@ class AgentTurn:
         if route is None and current is not None:
             route = self._agent.routes_by_id.get(current.id)
         domains = self._agent.domains.filtered(None if route is None else route.domains)
-        return ToolContext(self._context, self._session, dict(self._session.extracted), domains)
+        session = replace(self._session, extracted=copy.deepcopy(dict(self._session.extracted)))
+        return ToolContext(self._context, session, session.extracted, domains)
 
     def update(self, update: ToolUpdate) -> None:
         """Take what a tool gives back: with the state's walk, or at once if the model called it."""
         if not self._replying:
-            self._updates.append(update)
+            self._tools.take(update)
             return
         data = dict(self._session.extracted)
         for name, value in update.data.items():
@@ -389,7 +360,7 @@ class AgentTurn:
                 version=version + 1,
                 metadata={**self._session.metadata, "last_updated_at": self._now()},
             ),
-            tool_calls=(*self._invoked, *result.tool_invocations),
+            tool_calls=(*self._tools.invoked, *result.tool_invocations),
             route=None if moved.route is None else RouteInfo(moved.route.id, moved.route.title),
             state=None if moved.state is None else StateInfo(moved.state.id, moved.state.title),
             completed=moved.ended,

@@ -77,6 +77,8 @@ class Walk:
             if end.id in self._visited:
                 return self._speaks(state, f"{end.title!r} was walked through before in this turn")
             self._note_way(state, way)
+            if self._goes_back(way):
+                self._start_over(end)
             verb, state = "arrive", end
 
     def _first(self) -> tuple[str, State, str]:
@@ -84,6 +86,8 @@ class Walk:
         here = self._here
         if here is not None and self._decides:
             return "arrive", here, "a decision was taken"
+        if here is not None and any(self._goes_back(way) and self._holds(way) for way in here.transitions):
+            return "leave", here, "the user wants to go back"
         if here is None or self._changed or self._is_stale():
             self._left = {id for id in self._session.progress.path if here is None or id != here.id}
             self._again = bool(self._session.progress.path)
@@ -108,6 +112,29 @@ class Walk:
         if not here.gather and self._comes_back:
             return "speak", here, "the route is taken up again"
         return "leave", here, "it was answered"
+
+    def _goes_back(self, way: Transition) -> bool:
+        """Whether the user's wish leads to where the path has been: what follows there is done once more."""
+        end = way.end()
+        if self._again or not isinstance(way.condition, str) or not isinstance(end, State):
+            return False
+        path = self._session.progress.path
+        return end.id in path and way.source.id in path and path.index(end.id) <= path.index(way.source.id)
+
+    def _start_over(self, state: State) -> None:
+        progress = self._session.progress
+        at = progress.path.index(state.id)
+        gone = set(progress.path[at:])
+        self._session = replace(
+            self._session,
+            progress=replace(
+                progress,
+                path=progress.path[:at],
+                spoken=tuple(id for id in progress.spoken if id not in gone),
+                runs={id: run for id, run in progress.runs.items() if id not in gone},
+                ways={id: words for id, words in progress.ways.items() if id not in gone},
+            ),
+        )
 
     def _is_stale(self) -> bool:
         """Whether a tool on the path would now be given something else: a value that it could do without was stated."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from recollect.chat import LoopResult
-from recollect.conversations.approvals import APPROVED, WAITING, approval_note
+from recollect.conversations.approvals import APPROVED, WAITING, approval_note, undecided
 from recollect.conversations.claims import Claim
 from recollect.conversations.runtime import Runtime
 from recollect.conversations.turn_requests import Prepared, TurnRequest
@@ -48,6 +48,7 @@ class Keeper:
         if self._starts:
             self.turn_id = new_id("turn")
         self.progress: Appended | None = None
+        self.answered: str | None = None
         if claim is not None and claim.started.user_message is not None:
             self._kept.append(claim.started.user_message)
         elif claim is None and request.draft is not None and request.keeps_user:
@@ -63,6 +64,16 @@ class Keeper:
         if self._request.keeps_reply and self._claim is not None:
             # Another process that took the turn over may run them: then we must not.
             await self._append([approval_note(APPROVED, calls, self._runtime.clock())], last=False, fenced=True)
+
+    async def begins(self, call: ToolCall) -> bool:
+        """Note that an approved call is about to run; not if it was noted before, by whoever has it begun."""
+        id = self._request.conversation_id
+        if self._claim is None or id is None:
+            return True
+        if call.id in (await undecided(self._runtime.store.conversations, self._request.scope, id)).begun:
+            return False
+        await self.note_approved([call])
+        return True
 
     async def finish(self, result: LoopResult | None) -> None:
         """The run has ended, or failed without a result: note the calls it leaves waiting, and try what is unsaved."""

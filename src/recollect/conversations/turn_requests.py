@@ -15,7 +15,7 @@ from recollect.conversations.turn_options import ToolHandler, resolve_options
 from recollect.errors import InvalidArgumentError
 from recollect.request import Request
 from recollect.tools.context import AgentTurn
-from recollect.types import ChatUsage, Message
+from recollect.types import ChatUsage, Message, ToolCall
 from recollect.types.blocks import Content, blocks_text
 from recollect.types.context import WorkingContext
 from recollect.types.conversations import MessageDraft
@@ -25,7 +25,17 @@ from recollect.types.turns import Identity, Session, TurnProblem
 TAIL_LIMIT = 30
 WAIT_SECONDS = 60.0
 
-Plan = Callable[[ChatOptions, list[Message]], Awaitable[tuple[ChatOptions, list[Message]]]]
+
+class TurnLog(Protocol):
+    """What a plan may ask of the log: whether the message was `answered` before (what was said then), and whether an
+    approved call `begins`: it is noted, and may not if it was noted before."""
+
+    answered: str | None
+
+    async def begins(self, call: ToolCall) -> bool: ...
+
+
+Plan = Callable[[ChatOptions, list[Message], TurnLog], Awaitable[tuple[ChatOptions, list[Message]]]]
 """What decides, once the user's message is stored and the request bound, how the model is to answer: it is given the
 options and the history of the turn, and gives those to use."""
 
@@ -35,7 +45,9 @@ class Planner(AgentTurn, Protocol):
 
     name: str
 
-    async def plan(self, options: ChatOptions, history: list[Message]) -> tuple[ChatOptions, list[Message]]: ...
+    async def plan(
+        self, options: ChatOptions, history: list[Message], log: TurnLog
+    ) -> tuple[ChatOptions, list[Message]]: ...
 
     def reply_metadata(self) -> Mapping[str, Any]: ...
 

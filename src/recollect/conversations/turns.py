@@ -145,6 +145,8 @@ class Turns:
                 else:
                     history = history_of(claim.started)
             keeper = Keeper(self._runtime, asked, claim, prepared)
+            if claim is not None and asked.plan is not None:
+                keeper.answered = _answer(claim.started)
             if claim is not None and asked.approvals is None and not is_sound(history):
                 await self._tell_of_begun(asked, history)
             turn = _Opened(
@@ -219,7 +221,7 @@ def unkept_turns(clock: Callable[[], datetime]) -> Turns:
 
 async def _planned(asked: TurnRequest, turn: _Opened) -> None:
     if asked.plan is not None:
-        turn.options, turn.history = await asked.plan(turn.options, turn.history)
+        turn.options, turn.history = await asked.plan(turn.options, turn.history, turn.keeper)
 
 
 def _span(asked: TurnRequest) -> TurnSpan:
@@ -293,6 +295,14 @@ def history_of(started: TurnStarted) -> list[Message]:
     if started.later and _is_unfinished(started.later, started.turn_id):
         kept.extend(message for stored in started.later for message in stored.messages)
     return kept
+
+
+def _answer(started: TurnStarted) -> str | None:
+    """What was said to the message, if it had been stored and answered before."""
+    if not started.later or _is_unfinished(started.later, started.turn_id):
+        return None
+    said = [kept.text for kept in started.later if kept.turn_id == started.turn_id and kept.role == "assistant"]
+    return said[-1] if said else None
 
 
 def _is_unfinished(later: Sequence[StoredMessage], turn_id: str) -> bool:

@@ -42,6 +42,11 @@ class ToolUpdate:
     data: Mapping[str, Any] = field(default_factory=dict)
     context: Mapping[str, Any] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        for name in ("data", "context"):
+            if not isinstance(getattr(self, name), Mapping):
+                raise TypeError(f"ToolUpdate takes {name} as a mapping, not {getattr(self, name)!r:.80}")
+
 
 class AgentTurn(Protocol):
     """The turn of an agent that is running, bound in `recollect.request`."""
