@@ -48,6 +48,7 @@ def move(
     if route is None:
         return Moved(session, choice=choice)
     comes_back = session.current_route is not before.current_route
+    session = _noting_forgotten(session, heard, route.id)
     if comes_back and route.id in before.left:  # what was corrected meanwhile counts now
         changed = tuple(dict.fromkeys((*before.left[route.id].changed, *changed)))
     walk = Walk(route, session, heard, now, changed, comes_back=comes_back, decides=decides)
@@ -90,6 +91,16 @@ def _taken_in(
         return session, ()
     metadata = {**session.metadata, "last_updated_at": now}
     return replace(session, extracted=extracted, left=left, metadata=metadata), changed
+
+
+def _noting_forgotten(session: SessionState, heard: Heard, route_id: str) -> SessionState:
+    """Remember what was taken back, so that it is not read from earlier messages again."""
+    progress = session.progress
+    names = dict.fromkeys((*progress.forgotten, *heard.forgotten.get(route_id, ())))
+    forgotten = tuple(name for name in names if name not in session.extracted)
+    if forgotten == progress.forgotten:
+        return session
+    return replace(session, progress=replace(progress, forgotten=forgotten))
 
 
 def _updated(known: Mapping[str, Any], heard: Heard, route_id: str) -> tuple[dict[str, Any], tuple[str, ...]]:

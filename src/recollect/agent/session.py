@@ -49,7 +49,9 @@ class RouteVisit:
 class ToolRun:
     """What came of a tool that a state ran: with what it ran, what it gave as the model reads it, or its error.
 
-    `basis` is what the gathered data makes of its arguments: once that is another, the tool is to be run again.
+    `basis` is what the gathered data makes of its arguments: once that is another, the tool is to be run again. `gave`
+    is what it put among the data, and `had` what was there before. One that `has_acted` did its work, although what it
+    gave cannot be used.
     """
 
     tool: str
@@ -57,17 +59,22 @@ class ToolRun:
     content: str = ""
     error: str | None = None
     basis: Mapping[str, Any] = field(default_factory=dict)
+    gave: Mapping[str, Any] = field(default_factory=dict)
+    had: Mapping[str, Any] = field(default_factory=dict)
+    has_acted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a route has come: the states walked in order, those that spoke, what tools gave, and by which condition
-    in words a state was left, both by state."""
+    """How far a route has come: the states walked in order, those that spoke and were answered, what tools gave, and by
+    which condition in words a state was left, both by state. `forgotten` are fields that the user took back."""
 
     path: tuple[str, ...] = ()
     spoken: tuple[str, ...] = ()
     runs: Mapping[str, ToolRun] = field(default_factory=dict)
     ways: Mapping[str, str] = field(default_factory=dict)
+    answered: tuple[str, ...] = ()
+    forgotten: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +112,8 @@ class SessionState:
 
     `version` grows with each turn: whoever saves a session can tell that another turn was faster. `context` is what
     tools added to the agent's context. `owner` is whose it is, once that is known: nobody else can go on with it.
-    `left` holds routes that were left, to be taken up again where they were. After a route is completed its data stays in
-    `extracted` until another is entered.
+    `left` holds routes that were left, to be taken up again where they were. After a route is completed its data stays
+    in `extracted` until another is entered.
 
     >>> create_session("web-42").extracted
     {}

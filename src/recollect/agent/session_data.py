@@ -149,7 +149,8 @@ def _progress(given: Mapping[str, Any] | None) -> Progress:
     given = given or {}
     runs = {id: ToolRun(**run) for id, run in (given.get("runs") or {}).items()}
     path, spoken = tuple(given.get("path") or ()), tuple(given.get("spoken") or ())
-    return Progress(path, spoken, runs, dict(given.get("ways") or {}))
+    answered, forgotten = tuple(given.get("answered") or ()), tuple(given.get("forgotten") or ())
+    return Progress(path, spoken, runs, dict(given.get("ways") or {}), answered, forgotten)
 
 
 def _waiting(given: Any) -> tuple[WaitingCall, ...]:
@@ -192,10 +193,15 @@ def _plain_progress(progress: Progress) -> dict[str, Any]:
                 "content": run.content,
                 "error": run.error,
                 "basis": _plain(run.basis),
+                "gave": _plain(run.gave),
+                "had": _plain(run.had),
+                "has_acted": run.has_acted,
             }
             for id, run in progress.runs.items()
         },
         "ways": dict(progress.ways),
+        "answered": list(progress.answered),
+        "forgotten": list(progress.forgotten),
     }
 
 

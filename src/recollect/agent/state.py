@@ -64,6 +64,7 @@ class Transition:
     target: State | _EndRoute | str
     condition: str | Test | None = None
     on_error: bool = False
+    forgets: tuple[str, ...] = ()
 
     def end_if_made(self) -> State | _EndRoute | None:
         """Where it leads, or None if that state is not made yet."""
@@ -169,6 +170,7 @@ class State:
         save_as: str | None = None,
         repeat: bool = True,
         on_error: bool = False,
+        forgets: Sequence[str] = (),
         canned_responses: Sequence[Any] = (),
         guidelines: Sequence[Any] = (),
         id: str | None = None,
@@ -185,6 +187,7 @@ class State:
         - `required_data`: fields without which the state is not entered.
         - `arguments` of a tool: its parameters by field, or a function of the data; without, by their names.
         - `save_as`: the field that keeps what the tool gives. `on_error`: go that way when the tool fails.
+        - `forgets`: fields that are no longer known once that way is taken: those of one order before "another one".
         - `repeat`: whether a tool that has run is run again when a value that it was given is corrected or added. With
           False it succeeds once in each visit of the route: where more would charge a card twice.
         """
@@ -244,7 +247,8 @@ class State:
         if isinstance(target, State) and state is None:
             for guideline in guidelines:
                 target.add_guideline(guideline)
-        way = Transition(self, target, condition, on_error)
+        forgotten = fields_known(forgets, self.route.gathering.fields, self.place, "forgets")
+        way = Transition(self, target, condition, on_error, forgotten)
         self.transitions.append(way)
         try:
             self.route._check_way(way)

@@ -129,7 +129,7 @@ async def test_what_comes_before_a_response_knows_the_turn_and_may_change_the_co
     session = create_session("web-42")
     first = await talk(agent, "Hi", session, says("Hello!"))
     [upcoming] = seen
-    assert upcoming.session is session
+    assert upcoming.session == session
     assert [message.content for message in upcoming.history] == ["Hi"]
     assert upcoming.context == {"plan": "free"}
     assert "pro" in reply_prompt(agent)
