@@ -10,13 +10,15 @@ from recollect.agent.session import ToolRun
 from recollect.agent.value_reading import InvalidValue
 
 
-def without_merged(route: Route, runs: Iterable[ToolRun], data: Mapping[str, Any]) -> dict[str, Any]:
-    """The data as it was before these runs; what the user has said since stays."""
+def without_merged(
+    route: Route, runs: Iterable[ToolRun], data: Mapping[str, Any], said: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The data as it was before these runs; what the user has said since stays, above all what was `said` just now."""
     found = dict(data)
     plain = route.gathering.plain(found)
     for run in reversed(list(runs)):
         for name, value in run.gave.items():
-            if plain.get(name) != value:
+            if plain.get(name) != value or name in said:
                 continue  # the user, or a later tool, has said otherwise
             if name in run.had:
                 found[name], plain[name] = _typed(route, name, run.had[name]), run.had[name]

@@ -91,7 +91,8 @@ class Walk:
         if self._decides and self._here is not None:
             return self._here, "arrive", "a decision was taken"
         self._reopen()
-        data = without_merged(self._route, self._session.progress.runs.values(), self._data)
+        said = self._heard.data.get(self._route.id, {})
+        data = without_merged(self._route, self._session.progress.runs.values(), self._data, said)
         self._session = replace(self._session, extracted=data)
         self._progress(path=())
         start = self._route.initial_state
