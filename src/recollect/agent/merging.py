@@ -28,12 +28,12 @@ def without_merged(
     return found
 
 
-def merged(route: Route, run: ToolRun, data: Mapping[str, Any]) -> dict[str, Any]:
+def merged(route: Route, run: ToolRun, data: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
     """The data with what a run gave, as when it ran; what the user has said since stays."""
     found = dict(data)
     plain = route.gathering.plain(found)
     for name, value in run.gave.items():
-        if plain.get(name) != run.had.get(name):
+        if plain.get(name) != run.had.get(name) or name in said:
             continue
         if value is None:
             found.pop(name, None)

@@ -53,6 +53,7 @@ class Walk:
         self._decides = decides
         current = session.current_state
         self._here = None if current is None else route.state(current.id)
+        self._said = heard.data.get(route.id, {})
         self._rejected = [each.field for each in heard.rejected if each.route_id in ("", route.id)]
         self._left = {id for id in session.progress.path if self._here is None or id != self._here.id}
         self._anew = False
@@ -91,8 +92,7 @@ class Walk:
         if self._decides and self._here is not None:
             return self._here, "arrive", "a decision was taken"
         self._reopen()
-        said = self._heard.data.get(self._route.id, {})
-        data = without_merged(self._route, self._session.progress.runs.values(), self._data, said)
+        data = without_merged(self._route, self._session.progress.runs.values(), self._data, self._said)
         self._session = replace(self._session, extracted=data)
         self._progress(path=())
         start = self._route.initial_state
@@ -196,7 +196,7 @@ class Walk:
             if retry_condition(state) in self._heard.holds and not is_once:
                 return None
             return "fail", before.error
-        data = merged(self._route, before, self._data)
+        data = merged(self._route, before, self._data, self._said)
         self._session = replace(self._session, extracted=data)
         self._step(state, "kept", "it has run, and is not to be repeated" if is_once else "it ran with the same values")
         return "leave", ""
@@ -307,7 +307,7 @@ class Walk:
         if state.kind == "chat" and state.id in progress.spoken and state.id not in answered:
             answered = (*answered, state.id)
         self._progress(ways=ways, answered=answered)
-        forgets = [name for name in way.forgets if name not in self._heard.data.get(self._route.id, {})]
+        forgets = [name for name in way.forgets if name not in self._said]
         if forgets and state.id not in self._left:
             data = {name: value for name, value in self._data.items() if name not in forgets}
             self._session = replace(self._session, extracted=data)
