@@ -14,7 +14,7 @@ _EXPORTS = {
     "recollect.admin": ("Erased", "ExportReport"),
     "recollect.agent": (
         *("Agent", "AgentStructuredResponse", "BuiltInSection", "CannedResponse", "Capability", "CompositionMode"),
-        *("DomainRegistry", "END_ROUTE", "EventKind", "EventSource", "Guideline", "InMemorySessions"),
+        *("DomainRegistry", "END_ROUTE", "EventKind", "EventSource", "Guideline", "InMemorySessions", "Limits"),
         *("MemoryOptions", "PromptBuilder", "Response", "Route", "SessionState", "SessionStore", "State"),
         *("StreamChunk", "Term", "Thresholds", "ToolContext", "ToolUpdate", "adapt_event", "create_message_event"),
         *("create_session", "create_tool_event", "define_tool", "enter_route", "enter_state", "generate_route_id"),
@@ -99,6 +99,7 @@ if TYPE_CHECKING:
     from recollect.agent import EventSource as EventSource
     from recollect.agent import Guideline as Guideline
     from recollect.agent import InMemorySessions as InMemorySessions
+    from recollect.agent import Limits as Limits
     from recollect.agent import MemoryOptions as MemoryOptions
     from recollect.agent import PromptBuilder as PromptBuilder
     from recollect.agent import Response as Response

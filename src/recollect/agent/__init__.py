@@ -8,6 +8,7 @@ from recollect.agent.agent import Agent
 from recollect.agent.canned import CannedResponse
 from recollect.agent.choosing import Thresholds
 from recollect.agent.domains import DomainRegistry
+from recollect.agent.event_values import MessageEventData, StatusEventData, ToolEventData
 from recollect.agent.events import (
     Event,
     EventKind,
@@ -18,11 +19,20 @@ from recollect.agent.events import (
     create_tool_event,
 )
 from recollect.agent.gathering import GatherSchema
+from recollect.agent.hooks import BeforeResponse
 from recollect.agent.ids import generate_route_id, generate_state_id, generate_tool_id
 from recollect.agent.memory import MemoryOptions
-from recollect.agent.move import Heard, Moved, move
+from recollect.agent.move import Heard, Moved, Rejected, move
 from recollect.agent.prompts import BuiltInSection, PromptBuilder
-from recollect.agent.response import AgentStructuredResponse, Response, StreamChunk, Trace
+from recollect.agent.response import (
+    AgentStructuredResponse,
+    ModelCall,
+    Response,
+    RouteInfo,
+    StateInfo,
+    StreamChunk,
+    Trace,
+)
 from recollect.agent.route import Route, RouteRef
 from recollect.agent.session import SessionState, create_session, enter_route, enter_state, merge_extracted
 from recollect.agent.session_data import session_data_to_state, session_state_to_data
@@ -37,6 +47,7 @@ __all__ = [
     "END_ROUTE",
     "Agent",
     "AgentStructuredResponse",
+    "BeforeResponse",
     "BuiltInSection",
     "CannedResponse",
     "Capability",
@@ -52,19 +63,26 @@ __all__ = [
     "InMemorySessions",
     "Limits",
     "MemoryOptions",
+    "MessageEventData",
+    "ModelCall",
     "Moved",
     "PromptBuilder",
+    "Rejected",
     "Response",
     "Route",
+    "RouteInfo",
     "RouteRef",
     "SessionState",
     "SessionStore",
     "State",
+    "StateInfo",
     "StateRef",
+    "StatusEventData",
     "StreamChunk",
     "Term",
     "Thresholds",
     "ToolContext",
+    "ToolEventData",
     "ToolUpdate",
     "Trace",
     "Transition",

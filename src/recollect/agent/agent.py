@@ -6,7 +6,7 @@ import copy
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import Any, Unpack
 
 from recollect.agent import arguments
 from recollect.agent.canned import CannedResponse
@@ -16,9 +16,9 @@ from recollect.agent.drawing import agent_mermaid
 from recollect.agent.hooks import AfterHook, BeforeHook
 from recollect.agent.memory import MemoryOptions, MemorySource
 from recollect.agent.reply import Persona
-from recollect.agent.responding import Responding
+from recollect.agent.responding import RespondArguments, Responding
 from recollect.agent.response import Response, StreamChunk
-from recollect.agent.route import Route
+from recollect.agent.route import Route, RouteFields
 from recollect.agent.session import SessionState
 from recollect.agent.sessions import SessionStore
 from recollect.agent.setting import Setting
@@ -80,8 +80,8 @@ class Agent(Setting):
         memory_options: MemoryOptions | Mapping[str, Any] | None = None,
         before_response: BeforeHook | None = None,
         after_response: AfterHook | None = None,
-        thresholds: Thresholds | None = None,
-        limits: Limits | None = None,
+        thresholds: Thresholds | Mapping[str, Any] | None = None,
+        limits: Limits | Mapping[str, Any] | None = None,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
         super().__init__()
@@ -89,21 +89,21 @@ class Agent(Setting):
         self.place = f"agent {name!r}"
         self.description = arguments.optional_text("description", description)
         self.goal = arguments.optional_text("goal", goal)
-        self.model = arguments.model("model", model)
-        self.understand_model = arguments.model("understand_model", understand_model)
+        self.model = model
+        self.understand_model = understand_model
         self.context = context
-        self.persistence: SessionStore | None = arguments.session_store(persistence)
+        self.persistence: SessionStore | None = persistence
         self.memory = memory
         self.memory_options = as_value(MemoryOptions, memory_options or {})
-        self.composition_mode = arguments.composition_mode(composition_mode)
-        self.canned_responses: tuple[CannedResponse, ...] = canned(canned_responses, self.place)
+        self.composition_mode: CompositionMode = composition_mode  # type: ignore[assignment]
+        self.canned_responses: tuple[CannedResponse, ...] = canned_responses  # type: ignore[assignment]
         self.rules = arguments.texts("rules", rules)
         self.prohibitions = arguments.texts("prohibitions", prohibitions)
-        self.before_response: BeforeHook | None = arguments.function("before_response", before_response)
-        self.after_response: AfterHook | None = arguments.function("after_response", after_response)
-        self.thresholds: Thresholds = arguments.instance("thresholds", Thresholds, thresholds)
-        self.limits: Limits = arguments.instance("limits", Limits, limits)
-        self.clock: Callable[[], datetime] = arguments.function("clock", clock)
+        self.before_response: BeforeHook | None = before_response
+        self.after_response: AfterHook | None = after_response
+        self.thresholds: Thresholds = thresholds  # type: ignore[assignment]
+        self.limits: Limits = limits  # type: ignore[assignment]
+        self.clock: Callable[[], datetime] = clock
         self.terms: list[Term] = []
         self.guidelines: list[Guideline] = []
         self.capabilities: list[Capability] = []
@@ -125,6 +125,11 @@ class Agent(Setting):
         if routes:
             self.check()
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        # What is set later is checked as what was given at first.
+        check = _CHECKED.get(name)
+        super().__setattr__(name, value if check is None else check(value, self))
+
     @property
     def routes(self) -> tuple[Route, ...]:
         """Its routes."""
@@ -142,7 +147,7 @@ class Agent(Setting):
             self.name, self.description, self.goal, self.rules, self.prohibitions, self.terms, self.capabilities
         )
 
-    def create_route(self, title: str, **fields: Any) -> Route:
+    def create_route(self, title: str, **fields: Unpack[RouteFields]) -> Route:
         """Add a route: see `Route` for what it takes.
 
         >>> agent = Agent("Wanda")
@@ -216,7 +221,7 @@ class Agent(Setting):
         history: Any = None,
         session: SessionState | str | None = None,
         context_override: Mapping[str, Any] | None = None,
-        **more: Any,
+        **more: Unpack[RespondArguments],
     ) -> Response:
         """Answer the newest message of the history.
 
@@ -236,7 +241,7 @@ class Agent(Setting):
         history: Any = None,
         session: SessionState | str | None = None,
         context_override: Mapping[str, Any] | None = None,
-        **more: Any,
+        **more: Unpack[RespondArguments],
     ) -> AsyncGenerator[StreamChunk, None]:
         """`respond` as chunks: text as it comes, and one last that is `done`, with route, state, tool calls, session.
 
@@ -251,7 +256,9 @@ class Agent(Setting):
         'claude-sonnet-5'
         """
         twin = copy.copy(self)
-        twin.model = arguments.model("model", model)
+        for name in ("routes_by_id", "route_keys", "terms", "guidelines", "capabilities", "domains"):
+            setattr(twin, name, copy.copy(getattr(self, name)))
+        twin.model = model
         twin.understand_model = None
         twin.options = replace(self.options, chat_fn=None, chat_stream_fn=None)
         twin._responding = Responding(twin)
@@ -263,3 +270,17 @@ class Agent(Setting):
 
     def __repr__(self) -> str:
         return f"Agent({self.name!r}, routes={len(self.routes_by_id)})"
+
+
+_CHECKED: dict[str, Callable[[Any, Agent], Any]] = {
+    "model": lambda given, _: arguments.model("model", given),
+    "understand_model": lambda given, _: arguments.model("understand_model", given),
+    "persistence": lambda given, _: arguments.session_store(given),
+    "composition_mode": lambda given, _: arguments.composition_mode(given),
+    "canned_responses": lambda given, agent: canned(given, agent.place),
+    "before_response": lambda given, _: arguments.function("before_response", given),
+    "after_response": lambda given, _: arguments.function("after_response", given),
+    "thresholds": lambda given, _: arguments.instance("thresholds", Thresholds, given),
+    "limits": lambda given, _: arguments.instance("limits", Limits, given),
+    "clock": lambda given, _: arguments.function("clock", given),
+}

@@ -41,9 +41,12 @@ def mapping(what: str, given: Any) -> Mapping[str, Any]:
 
 
 def instance(what: str, kind: type[Any], given: Any) -> Any:
-    """A value of that type; made anew if there is none."""
-    if given is None:
-        return kind()
+    """A value of that type, or made of its fields."""
+    if given is None or isinstance(given, Mapping):
+        try:
+            return kind(**(given or {}))
+        except TypeError as error:
+            raise InvalidArgumentError(f"that makes no {what}: {error}.") from error
     if not isinstance(given, kind):
         raise InvalidArgumentError(f"{what} is a {kind.__name__}, not {given!r:.80}.")
     return given

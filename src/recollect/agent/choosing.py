@@ -55,6 +55,8 @@ def choose(
     does not flap between two; one that was completed is entered again only if the user clearly asks for it."""
     current = None if session.current_route is None else routes.get(session.current_route.id)
     if scores is None:
+        if current is not None and drop_condition(current) in holds:
+            return Choice(None, "the user no longer wants it")
         if current is not None:
             return Choice(current, "nothing else was to be decided")
         entry = sole_entry(routes, session)
@@ -76,11 +78,14 @@ def drop_condition(route: Route) -> str:
 
 
 def sole_entry(routes: Mapping[str, Route], session: SessionState) -> Route | None:
-    """The route that is entered without asking: the only one, if it has no condition and was not completed."""
+    """The route that is entered without asking: the only one, without a condition, and not completed or dropped."""
     if len(routes) != 1:
         return None
     [route] = routes.values()
-    return None if route.conditions or session.has_completed(route.id) else route
+    left = session.left.get(route.id)
+    if route.conditions or session.has_completed(route.id) or (left is not None and left.dropped):
+        return None
+    return route
 
 
 def _best(

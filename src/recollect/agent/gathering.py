@@ -162,7 +162,8 @@ class _ModelValues:
     def whole(self, data: Mapping[str, Any]) -> Any:
         from pydantic import ValidationError
 
-        known = {name: value for name, value in data.items() if name in self._fields}
+        required = {name: None for name, info in self._model.model_fields.items() if info.is_required()}
+        known = {**required, **{name: value for name, value in data.items() if name in self._fields}}
         try:
             return self._model.model_validate(known, by_alias=False, by_name=True)
         except ValidationError as error:
@@ -219,7 +220,7 @@ def _json_fields(given: Mapping[str, Any], place: str) -> tuple[dict[str, Field]
         _check_references({"properties": part}, definitions, place)
     needed = schema.get("required", list(properties))
     fields = {
-        name: Field(name, without_titles({} if each is True else each), name in needed)
+        name: Field(name, without_titles({} if each is True else each), name in needed and not _is_nullable(each))
         for name, each in properties.items()
     }
     return fields, without_titles({"$defs": definitions})["$defs"]
@@ -245,9 +246,22 @@ def _model_fields(model: Any, place: str) -> tuple[dict[str, Field], dict[str, A
     definitions = schema.get("$defs", {})
     properties = _followed(schema, definitions).get("properties", {})
     fields = {
-        name: Field(name, properties.get(name, {}), info.is_required()) for name, info in model.model_fields.items()
+        name: Field(name, properties.get(name, {}), info.is_required() and not _is_nullable(properties.get(name)))
+        for name, info in model.model_fields.items()
     }
     return fields, definitions
+
+
+def _is_nullable(schema: Any) -> bool:
+    """Whether there may be no value, so that nobody is held to a question that they have no answer to."""
+    if not isinstance(schema, Mapping):
+        return False
+    kinds = schema.get("type")
+    return (
+        kinds == "null"
+        or (isinstance(kinds, list) and "null" in kinds)
+        or any(_is_nullable(each) for each in (*schema.get("anyOf", ()), *schema.get("oneOf", ())))
+    )
 
 
 def _field_cores(model: Any) -> tuple[dict[str, Any], Any, list[Any]]:

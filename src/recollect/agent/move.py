@@ -6,6 +6,7 @@ for anything. A walk enters no state twice, so it ends.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Generator, Mapping
 from dataclasses import replace
 from datetime import datetime
@@ -44,6 +45,8 @@ def move(
     if route is None and before.current_route is not None and before.current_route.id in session.left:
         id = before.current_route.id
         session = replace(session, left={**session.left, id: replace(session.left[id], dropped=True, waiting=())})
+    if route is not None:
+        session = _begun(route, session)
     session, changed = _taken_in(session, route, heard, now)
     if route is None:
         return Moved(session, choice=choice)
@@ -58,6 +61,13 @@ def move(
 
 def _current(routes: Mapping[str, Route], session: SessionState) -> Route | None:
     return None if session.current_route is None else routes.get(session.current_route.id)
+
+
+def _begun(route: Route, session: SessionState) -> SessionState:
+    """A session that was put into the route by hand knows what the route does from the start."""
+    if session.progress.path or not route.initial_data:
+        return session
+    return replace(session, extracted={**copy.deepcopy(route.initial_data), **session.extracted})
 
 
 def _into(route: Route | None, session: SessionState, now: datetime) -> SessionState:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from recollect.agent.moves import Heard, Rejected
 from recollect.agent.route import Route
+from recollect.agent.session import SessionState, known_in
 from recollect.agent.understand import Questions
 from recollect.agent.value_reading import InvalidValue
 from recollect.types import Message
@@ -105,7 +106,7 @@ def _values(
     found: dict[str, dict[str, Any]] = {}
     rejected: list[Rejected] = []
     for named, value in _stated(given, problems):
-        key, _, name = named.partition(".")
+        key, _, name = _full_name(named, routes).partition(".")
         route = routes.get(key)
         if value is None:
             continue  # how some models say that nothing was stated
@@ -117,6 +118,35 @@ def _values(
         except InvalidValue as problem:
             rejected.append(Rejected(name, value, str(problem), route.id))
     return {id: values for id, values in found.items() if values}, rejected
+
+
+def agreed(routes: Mapping[str, Route], session: SessionState, heard: Heard) -> Heard:
+    """What was heard without values that do not go together with what is known: a return before the departure.
+
+    That can be told once nothing needed is missing. The values of this message are set aside then.
+    """
+    data, rejected = dict(heard.data), list(heard.rejected)
+    for id, stated in heard.data.items():
+        route, known = routes[id], known_in(session, id)
+        gone = heard.forgotten.get(id, ())
+        whole = {**{name: value for name, value in known.items() if name not in gone}, **stated}
+        try:
+            route.gathering.typed(whole)
+        except InvalidValue as problem:
+            if not _is_sound(route, known):
+                continue  # what was known did not go together before: nobody is held to that now
+            plain = route.gathering.plain(stated)
+            rejected += [Rejected(name, plain[name], str(problem), id) for name in stated]
+            del data[id]
+    return heard if len(data) == len(heard.data) else replace(heard, data=data, rejected=tuple(rejected))
+
+
+def _is_sound(route: Route, data: Mapping[str, Any]) -> bool:
+    try:
+        route.gathering.typed(data)
+    except InvalidValue:
+        return False
+    return True
 
 
 def _checked(route: Route, name: str, value: Any) -> Any:
@@ -153,12 +183,18 @@ def _stated(given: Any, problems: list[str]) -> list[tuple[str, Any]]:
     return found
 
 
+def _full_name(named: str, routes: Mapping[str, Route]) -> str:
+    """A field with its route; models leave that out where there is no doubt."""
+    found = [key for key, route in routes.items() if named in route.gatherable]
+    return f"{found[0]}.{named}" if len(found) == 1 and "." not in named else named
+
+
 def _forgotten(
     given: Any, routes: Mapping[str, Route], data: Mapping[str, Mapping[str, Any]], problems: list[str]
 ) -> dict[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
     for each in _listed_texts(given, "forget", problems):
-        key, _, name = each.partition(".")
+        key, _, name = _full_name(each, routes).partition(".")
         route = routes.get(key)
         if route is None or name not in route.gatherable:
             problems.append(f"unknown field to forget: {each!r:.80}")

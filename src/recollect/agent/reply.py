@@ -118,6 +118,9 @@ def _now(moved: Moved, heard: Heard, routes: Mapping[str, Route], offered: Seque
         lines.append(f"{state.title} waits for a person's approval. Say so; it has not happened.")
     elif not moved.ran:
         lines.append("Go on with the route.")
+    back = [name for name in moved.changed if name not in moved.session.extracted]
+    if back:
+        lines.append(f"The user took back: {', '.join(back)}.")
     lines += [
         f"The user said {each.field} is {dump_line(each.value)}, which cannot be: {each.problem}. Say so; ask again."
         for each in heard.rejected
@@ -179,9 +182,12 @@ def wording(mode: CompositionMode, texts: Sequence[str]) -> str:
     return "\n".join([lead, *(f"- {dump_line(text)}" for text in texts)])
 
 
-def all_texts(levels: Sequence[Sequence[CannedResponse]], data: Mapping[str, Any], context: Any) -> list[str]:
-    """Every canned response that can be said now."""
-    ready, _ = fillable([each for level in levels for each in level], data, context)
+def all_texts(
+    levels: Sequence[Sequence[CannedResponse]], data: Mapping[str, Any], context: Any, heard: Heard
+) -> list[str]:
+    """Every canned response that can be said now: it has its values, and its condition holds."""
+    meant = [each for level in levels for each in level if each.condition is None or each.condition in heard.holds]
+    ready, _ = fillable(meant, data, context)
     return [text for _, text in ready]
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 from recollect.agent.drawing import described, route_mermaid
 from recollect.agent.flow import check_route, check_way
 from recollect.agent.gathering import GatherSchema
 from recollect.agent.ids import generate_route_id, generate_state_id, slug
+from recollect.agent.session import SessionState, known_in
 from recollect.agent.state import State, Transition, canned, fields_known
 from recollect.agent.value_reading import InvalidValue
 from recollect.agent.values import Guideline, as_value
@@ -21,6 +23,21 @@ class RouteRef:
     """Names a route."""
 
     id: str
+
+
+class RouteFields(TypedDict, total=False):
+    """What `agent.create_route` takes besides the title: see `Route`."""
+
+    id: str | None
+    description: str | None
+    conditions: Sequence[str]
+    guidelines: Sequence[Any]
+    domains: Sequence[str] | None
+    rules: Sequence[str]
+    prohibitions: Sequence[str]
+    gather_schema: Mapping[str, Any] | type | None
+    initial_data: Mapping[str, Any] | None
+    canned_responses: Sequence[Any]
 
 
 class Route:
@@ -100,6 +117,16 @@ class Route:
         self.changes += 1
         return self
 
+    def data(self, session: SessionState) -> Any:
+        """What was gathered: an instance of the model, once nothing that it needs is missing; a dict before, or where
+        `gather_schema` is a JSON schema.
+
+        >>> from recollect.agent import create_session
+        >>> Route("Book a flight").data(create_session())
+        {}
+        """
+        return self.gathering.typed(known_in(session, self.id))
+
     def describe(self) -> str:
         """The route in words: its states, what they gather, and where they lead."""
         return described(self)
@@ -142,8 +169,8 @@ class Route:
         tool = more.get("tool")
         place = f"{self.place}, state {description or (tool and tool.name)!r}"
         known = self.gathering.fields
-        if skip_if is not None and not callable(skip_if):
-            raise FlowError(place, f"skip_if is a function of the gathered data, not {skip_if!r:.80}.")
+        if skip_if is not None and (not callable(skip_if) or inspect.iscoroutinefunction(skip_if)):
+            raise FlowError(place, f"skip_if is a plain function of the gathered data, not {skip_if!r:.80}.")
         if save_as is not None:
             fields_known([save_as], known, place, "save_as")
         _check_arguments(arguments, tool, known, place)
@@ -204,7 +231,22 @@ def _texts(given: Any, place: str, what: str) -> tuple[str, ...]:
 
 
 def _check_arguments(given: Any, tool: Any, known: Mapping[str, Any], place: str) -> None:
-    if given is None or callable(given):
+    if inspect.iscoroutinefunction(given):
+        raise FlowError(place, "arguments is a plain function of the gathered data, not an async one.")
+    if tool is None or callable(given):
+        return
+    covered = given if isinstance(given, Mapping) else known
+    lacking = [
+        name for name in tool.parameters.get("required", ()) if not isinstance(covered, Mapping) or name not in covered
+    ]
+    if lacking:
+        there = ", ".join(known) or "no fields"
+        raise FlowError(
+            place,
+            f"{tool.name} needs {lacking[0]!r}, which it would never get: gather_schema has {there}. Say where it comes"
+            f" from: arguments={{{lacking[0]!r}: <field>}}, or a function of the data.",
+        )
+    if given is None:
         return
     if not isinstance(given, Mapping):
         raise FlowError(place, f"arguments are the tool's parameters by field, or a function, not {given!r:.80}.")

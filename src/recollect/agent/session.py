@@ -236,3 +236,13 @@ def merge_extracted(session: SessionState, data: Mapping[str, Any], *, at: datet
 
 def _touched(session: SessionState, now: datetime) -> dict[str, Any]:
     return {**session.metadata, "last_updated_at": now}
+
+
+def known_in(session: SessionState, route_id: str) -> Mapping[str, Any]:
+    """What is known of a route: the current one, one that was left, or the one that was completed last."""
+    current, visits = session.current_route, session.route_history
+    if current is not None and current.id == route_id:
+        return session.extracted
+    if route_id in session.left:
+        return session.left[route_id].extracted
+    return session.extracted if current is None and visits and visits[-1].route_id == route_id else {}

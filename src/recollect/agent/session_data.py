@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Mapping
-from datetime import date, datetime, time
-from enum import Enum
+from datetime import datetime
 from typing import Any
 
 from recollect.agent.session import (
@@ -20,6 +19,7 @@ from recollect.agent.session import (
     ToolRun,
     WaitingCall,
 )
+from recollect.agent.value_reading import plain_value
 from recollect.errors import InvalidArgumentError
 from recollect.types import as_tool_call
 from recollect.types.times import utc_now
@@ -206,21 +206,13 @@ def _plain_progress(progress: Progress) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON has it."""
-    if value is None or isinstance(value, bool | int) or type(value) is str:
-        return value
+    """A value as JSON has it; a number that is none is left out."""
+    return _finite(plain_value(value, str))
+
+
+def _finite(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
-    if isinstance(value, Enum):
-        return _plain(value.value)
-    if isinstance(value, str):
-        return str(value)
-    if isinstance(value, datetime | date | time):
-        return value.isoformat()
-    if isinstance(value, Mapping):
-        return {str(key): _plain(each) for key, each in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [_plain(each) for each in value]
-    if hasattr(value, "model_dump"):
-        return value.model_dump(mode="json")
-    return str(value)
+    if isinstance(value, dict):
+        return {name: _finite(each) for name, each in value.items()}
+    return [_finite(each) for each in value] if isinstance(value, list) else value

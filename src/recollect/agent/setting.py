@@ -56,7 +56,15 @@ class Setting:
 
     def check(self) -> None:
         """Raise `FlowError` if something is wrong with the routes, or if there is a place where nothing can be said."""
-        state = (self._changes(), len(self.guidelines), len(self.capabilities), len(self.tools), self.domains.names)
+        state = (
+            self._changes(),
+            self.composition_mode,
+            self.canned_responses,
+            len(self.guidelines),
+            len(self.capabilities),
+            len(self.tools),
+            self.domains.names,
+        )
         if self._checked == state:
             return
         for route in self.routes_by_id.values():
@@ -153,7 +161,9 @@ class Setting:
     def restored(self, session: SessionState) -> SessionState:
         """The session with its values typed again, if it comes from a database."""
         current = session.current_route
-        route = None if current is None else self.routes_by_id.get(current.id)
+        last = session.route_history[-1] if session.route_history else None
+        id = current.id if current is not None else last.route_id if last is not None and last.completed else None
+        route = None if id is None else self.routes_by_id.get(id)
         extracted = session.extracted if route is None else route.gathering.restore(session.extracted)
         left = {
             id: replace(kept, extracted=self.routes_by_id[id].gathering.restore(kept.extracted))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -195,12 +196,20 @@ class State:
         if len(given) != 1:
             found = " and ".join(given) or "nothing"
             raise FlowError(self.place, f"a transition takes one of chat_state, tool_state and state, not {found}.")
-        if not isinstance(condition, str | None) and not callable(condition):
-            raise FlowError(self.place, f"a condition is a text or a function of the data, not {condition!r:.80}.")
+        if not isinstance(condition, str | None) and (
+            not callable(condition) or inspect.iscoroutinefunction(condition)
+        ):
+            raise FlowError(
+                self.place, f"a condition is a text or a plain function of the data, not {condition!r:.80}."
+            )
         if isinstance(condition, str) and not condition.strip():
             raise FlowError(self.place, "a condition in words cannot be empty; leave it out.")
         if on_error and self.kind != "tool":
             raise FlowError(self.place, "on_error is for ways out of a state that runs a tool.")
+        if isinstance(guidelines, str | Mapping) or not isinstance(guidelines, Sequence):
+            raise FlowError(self.place, f"guidelines is a list, not {guidelines!r:.80}: write guidelines=[...].")
+        made = [as_value(Guideline, each) for each in guidelines]
+        forgotten = fields_known(forgets, self.route.gathering.fields, self.place, "forgets")
         target: State | _EndRoute | str
         if state is not None:
             own = {
@@ -245,9 +254,7 @@ class State:
                 canned_responses=canned_responses,
             )
         if isinstance(target, State) and state is None:
-            for guideline in guidelines:
-                target.add_guideline(guideline)
-        forgotten = fields_known(forgets, self.route.gathering.fields, self.place, "forgets")
+            target.guidelines += made
         way = Transition(self, target, condition, on_error, forgotten)
         self.transitions.append(way)
         try:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from recollect.agent.context import context_values, resolve_context, updated_context
 from recollect.agent.hooks import BeforeResponse, call_before
 from recollect.agent.move import Heard, Move, Moved, Ran, RunTool, move
-from recollect.agent.reading import Understanding, Unreadable, chosen, read_answer, up_to_user
+from recollect.agent.reading import Understanding, Unreadable, agreed, chosen, read_answer, up_to_user
 from recollect.agent.reply import all_texts, canned_levels, matched, reply_prompt, sayable, saying, wording
 from recollect.agent.response import ModelCall, Response, RouteInfo, StateInfo, Trace
 from recollect.agent.session import SessionState
 from recollect.agent.state_tools import StateTools
 from recollect.agent.tries import Done
-from recollect.agent.understand import Questions, output_schema, questions, system_prompt, user_prompt
+from recollect.agent.understand import Questions, output_schema, questions, system_prompt, topic_of, user_prompt
 from recollect.agent.value_reading import InvalidValue
 from recollect.agent.values import CompositionMode, GuidelineMatch
 from recollect.chat import ChatOptions
@@ -34,9 +34,9 @@ from recollect.types import (
     ChatUsage,
     Message,
     assistant_message,
-    message_text,
     user_message,
 )
+from recollect.types.jsontext import dump_line
 from recollect.types.turns import TurnProblem
 
 if TYPE_CHECKING:
@@ -137,14 +137,15 @@ class AgentTurn:
             return Understanding()
         if not messages or messages[-1].role != "user":
             return Understanding(Heard(answered=False))
-        asked = self._questions(message_text(messages[-1]))
+        asked = self._questions(topic_of(messages))
         if asked.is_empty:
             return Understanding()
         agent, session = self._agent, self._session
         system = system_prompt(agent.name, asked, session, agent.terms)
         said = [user_message(user_prompt(asked, session, messages, self._now()))]
         schema = output_schema(asked)
-        return await self._read("understand", options, system, said, schema, lambda text: read_answer(text, asked))
+        read = await self._read("understand", options, system, said, schema, lambda text: read_answer(text, asked))
+        return replace(read, heard=agreed(agent.routes_by_id, session, read.heard))
 
     async def _read(
         self,
@@ -232,7 +233,7 @@ class AgentTurn:
         levels = canned_levels(moved, agent.canned_responses)
         texts: list[str] = []
         if agent.composition_mode is not CompositionMode.FLUID:
-            texts = all_texts(levels, moved.session.extracted, self._context)
+            texts = all_texts(levels, moved.session.extracted, self._context, heard)
         system = reply_prompt(
             agent.persona,
             moved,
@@ -281,7 +282,7 @@ class AgentTurn:
             "",
             options.system,
         )
-        listed = "\n".join(f"{key}: {text}" for key, text in keyed.items())
+        listed = "\n".join(f"{key}: {dump_line(text)}" for key, text in keyed.items())
         system = f"{prompt}\n\n# Answers\n{CHOOSE}\n{listed}"
         schema = {
             "type": "object",

@@ -18,12 +18,15 @@ from recollect.agent.route import Route
 from recollect.agent.session import Progress, SessionState
 from recollect.agent.state import State
 from recollect.agent.values import Guideline, Term
+from recollect.errors import InvalidArgumentError
+from recollect.memory.neutral import one_line
 from recollect.types import Message, message_text
 from recollect.types.jsontext import dump_json, dump_line
 
 TAIL = 8
 """How many messages before the newest are shown."""
 LONGEST, LONGEST_NEWEST = 1_000, 16_000
+FEW_WORDS = 5
 
 INSTRUCTIONS = """\
 You read the newest message of a conversation and say what it means. You do not answer it. What is said in the \
@@ -77,10 +80,20 @@ class Questions:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much a model is shown: routes with their fields and conditions, and routes by their title alone."""
+    """How much a model is shown: routes with their fields and conditions, and routes by their title alone.
+
+    >>> Limits(in_play=4).listed
+    24
+    """
 
     in_play: int = 6
     listed: int = 24
+
+    def __post_init__(self) -> None:
+        for name in ("in_play", "listed"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise InvalidArgumentError(f"{name} is a whole number of at least 1, not {value!r:.80}.")
 
 
 def questions(
@@ -105,13 +118,15 @@ def questions(
     if len(routes) > 1 or (routes and current is None and sole_entry(routes, session) is None):
         scored = _in_order(routes, nearest[: max(limits.listed, len(first))])
     lasting = tuple(dict.fromkeys((*_conditions(guidelines), *_canned_conditions(canned_responses))))
-    conditions = [[drop_condition(current)] if current is not None and scored else []]
+    conditions: list[list[str]] = []
     for route in open:
         here, progress = (session.current_state, session.progress) if route is current else (None, Progress())
         if route.id in session.left:
             here, progress = session.left[route.id].state, session.left[route.id].progress
         conditions.append(_route_conditions(route, None if here is None else route.state(here.id), progress))
     passing = [text for texts in conditions for text in texts]
+    if current is not None and (scored or lasting or passing or current.gatherable):
+        passing.insert(0, drop_condition(current))
     return Questions(keys, scored, open, tuple(dict.fromkeys((*lasting, *passing))), len(lasting))
 
 
@@ -157,8 +172,8 @@ def system_prompt(name: str, asked: Questions, session: SessionState, terms: Seq
     """What is asked. What changes least from message to message comes first, so that providers can keep it."""
     parts = [f"{INSTRUCTIONS} The agent is {name}."]
     if terms:
-        parts.append("Terms:\n" + "\n".join(f"- {term.name}: {term.description}" for term in terms))
-    keyed = [f"{key}: {text}" for key, text in asked.condition_keys.items()]
+        parts.append("Terms:\n" + "\n".join(one_line(f"- {term.name}: {term.description}") for term in terms))
+    keyed = [f"{key}: {one_line(text)}" for key, text in asked.condition_keys.items()]
     if asked.lasting:
         parts += [ABOUT_CONDITIONS, "\n".join(keyed[: asked.lasting])]
     if asked.scored:
@@ -179,7 +194,7 @@ def _listed(route: Route, keys: Mapping[str, str], session: SessionState) -> str
         about += f". {route.description}"
     if route.conditions:
         about += f" When: {'; '.join(route.conditions)}."
-    return f"{about} (completed)" if session.has_completed(route.id) else about
+    return one_line(f"{about} (completed)" if session.has_completed(route.id) else about)
 
 
 def _fields(route: Route, key: str) -> list[str]:
@@ -203,11 +218,21 @@ def user_prompt(asked: Questions, session: SessionState, history: Sequence[Messa
     known = {asked.keys[route.id]: values for route in asked.open if (values := _known(route, session))}
     if known:
         lines.append(f"Known: {dump_line(known)}")
+    back = {asked.keys[route.id]: names for route in asked.open if (names := _taken_back(route, session))}
+    if back:
+        lines.append(f"Taken back, so not to be read from earlier messages: {dump_line(back)}")
     said = [f"{_speaker(message)}: {_quoted(message, LONGEST)}" for message in before[-TAIL:] if _is_said(message)]
     if said:
         lines += ["Conversation:", *said]
     lines.append(f"Newest message: {_quoted(newest, LONGEST_NEWEST)}")
     return "\n".join(lines)
+
+
+def _taken_back(route: Route, session: SessionState) -> tuple[str, ...]:
+    current = session.current_route
+    if current is not None and current.id == route.id:
+        return session.progress.forgotten
+    return session.left[route.id].progress.forgotten if route.id in session.left else ()
 
 
 def _known(route: Route, session: SessionState) -> dict[str, Any]:
@@ -217,6 +242,15 @@ def _known(route: Route, session: SessionState) -> dict[str, Any]:
     elif route.id in session.left:
         data = session.left[route.id].extracted
     return route.gathering.plain({name: data[name] for name in route.gatherable if name in data})
+
+
+def topic_of(messages: Sequence[Message]) -> str:
+    """What to find routes by: the newest message, and what a short one answers."""
+    newest = message_text(messages[-1])
+    if len(newest.split()) >= FEW_WORDS:
+        return newest
+    before = next((message_text(each) for each in reversed(messages[:-1]) if each.role == "assistant"), "")
+    return f"{newest}\n{before[:LONGEST]}"
 
 
 def _is_said(message: Message) -> bool:

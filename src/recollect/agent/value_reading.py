@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import math
@@ -112,6 +113,9 @@ class Reader:
         ]
 
     def _object(self, schema: Mapping[str, Any], value: Any) -> dict[str, Any]:
+        if isinstance(value, str) and value.lstrip().startswith("{"):
+            with contextlib.suppress(ValueError, RecursionError):  # a text, then, which is no object
+                value = json.loads(value)
         if not isinstance(value, dict):
             raise InvalidValue(f"{_shown(value)} is not an object")
         named, others = schema.get("properties", {}), schema.get("additionalProperties")
@@ -188,6 +192,8 @@ def _text(schema: Mapping[str, Any], value: Any) -> str:
     read = _FORMATS.get(schema.get("format", ""))
     if read is not None:
         return read(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)  # an order's number, as models write it
     if not isinstance(value, str):
         raise InvalidValue(f"{_shown(value)} is not a text")
     return value

@@ -7,6 +7,7 @@ that comes late and a value taken back all end where the route would stand if it
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -255,9 +256,12 @@ class Walk:
 
     def _ask(self, state: State, what: str, question: Any) -> bool:
         try:
-            return bool(question(MappingProxyType(dict(self._data))))
+            answer = question(MappingProxyType(dict(self._data)))
         except Exception as error:
             raise FlowError(state.place, f"{what} raised {type(error).__name__}: {error}") from error
+        if inspect.isawaitable(answer):
+            raise FlowError(state.place, f"{what} is async; it must answer at once.")
+        return bool(answer)
 
     def _arguments(self, state: State) -> dict[str, Any]:
         """The tool's arguments, as JSON has them."""
