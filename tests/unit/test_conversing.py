@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import date
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from recollect.testing import (
     Dialogue,
     ScriptedModel,
     ScriptError,
+    calls,
     play,
     raises,
     says,
@@ -196,10 +198,63 @@ async def test_a_whole_conversation_is_played() -> None:
         await play(agent, [("Fly", understands(route=book), "Where to?", {"asks": ["passengers"]})])
 
 
-async def test_a_twin_has_the_routes_that_its_agent_gets_later() -> None:
+async def test_a_twin_and_its_agent_do_not_share_what_is_added_later() -> None:
     agent = Agent("Wanda", understand_model="gpt-5", options={"chat_fn": lambda *_: "not scripted"})
     twin = agent.with_model(ScriptedModel([says("Hello!")]))
-    agent.create_route("Chat").initial_state.transition_to(chat_state="Chat")
-    assert [route.title for route in twin.routes] == ["Chat"]
+    twin.create_route("Chat").initial_state.transition_to(chat_state="Chat")
+    assert (agent.routes, [route.title for route in twin.routes]) == ((), ["Chat"])
     assert (await twin.respond("Hi")).message == "Hello!"
     assert agent.understand_model == "gpt-5"
+
+
+@pytest.mark.parametrize(
+    ("expected", "told"),
+    [
+        ({"asks": "destination"}, r"asks is a list of names, not 'destination': write asks=\[...\]"),
+        ({"not_asks": "departure"}, "not_asks is a list of names"),
+        ({"tools": "search_flights"}, "tools is a list of names"),
+        ({"pending": "pay"}, "pending is a list of names"),
+        ({"asks": {"destination": "Rome"}}, "asks is a list of names"),
+        ({"not_asks": 3}, "not_asks is a list of names, not 3"),
+        (
+            {"not_asks": ["e-mail"]},
+            "not_asks: no route of the agent has the field 'e-mail'; it knows: destination, .*city",
+        ),
+        ({"asks": ["e-mail"]}, "asks: no route of the agent has the field 'e-mail'"),
+        ({"data": {"e-mail": None}}, "data: no route of the agent has the field 'e-mail'"),
+        ({"data": ["destination"]}, r"data holds values by field, not \['destination'\]: write data={...}"),
+        ({"said": ["Where"]}, r"said is a part of the message, not \['Where'\]"),
+    ],
+)
+async def test_an_expectation_that_cannot_fail_or_be_met_is_refused(expected: dict[str, Any], told: str) -> None:
+    agent, book = travel_desk()
+    talk = Dialogue(agent)
+    await talk.says("Fly", understands(route=book), says("Where to?"))
+    with pytest.raises(ScriptError, match=told):
+        talk.expect(**expected)
+    talk.expect(asks={"destination"}, not_asks=("city", "departure"))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("script", [(), (says("Where?"),), (says("Where?"), understands()), (calls("look"),)])
+async def test_a_script_without_a_reading_is_told_what_was_asked(script: tuple[Any, ...]) -> None:
+    agent, _ = travel_desk()
+    with pytest.raises(ScriptError) as failure:
+        await Dialogue(agent).says("Hi", *script)
+    assert str(failure.value) == (
+        "the agent asked for a reading (routes: book_a_flight, tell_the_weather; fields: book_a_flight.destination,"
+        " book_a_flight.departure, book_a_flight.passengers, tell_the_weather.city; conditions: none):"
+        " put understands(...) first."
+    )
+
+
+async def test_a_reading_may_be_broken_on_purpose() -> None:
+    agent, book = travel_desk()
+    talk = Dialogue(agent)
+    await talk.says("Fly", says('{"routes": '), understands(route=book), says("Where to?"))
+    talk.expect(route=book, calls=3)
+
+
+@pytest.mark.parametrize("entry", ["Hi!", (), 7, (says("Hello!"),), {"Hi!": "Hello!"}])
+async def test_a_turn_to_play_is_taken_whole(entry: Any) -> None:
+    with pytest.raises(ScriptError, match=r"each turn is like .*, not"):
+        await play(Agent("Wanda"), [entry])

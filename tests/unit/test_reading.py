@@ -9,6 +9,7 @@ import pytest
 
 from recollect.agent import Agent, Route
 from recollect.chat.model import ChatRequest
+from recollect.errors import InvalidArgumentError
 from recollect.testing import ScriptedModel, ScriptError, says, understands
 from recollect.types import ChatUsage, user_message
 
@@ -168,3 +169,92 @@ async def test_a_field_may_be_called_like_an_argument() -> None:
     agent.model = ScriptedModel([understands(data={"score": 5, "route": "A9"}), says("Thanks")])
     response = await agent.respond("…")
     assert response.session.extracted == {"score": 5, "route": "A9"}
+
+
+async def routed(agent: Agent, reading: Any) -> str:
+    """The id of the route that was understood."""
+    agent.model = ScriptedModel([reading, says("Well")])
+    response = await agent.respond("…")
+    assert response.route is not None
+    assert response.trace.problems == ()
+    return response.route.id
+
+
+def book_route(id: str, title: str = "Book", **more: Any) -> Route:
+    route = Route(title, id, **more)
+    route.initial_state.transition_to(chat_state="Ask", gather=list(route.gathering.fields))
+    return route
+
+
+async def test_a_route_of_two_agents_is_meant_in_both() -> None:
+    plain, other = book_route("plain", gather_schema=CITY), book_route("other", "Book!", gather_schema=PLACE)
+    first, second = Agent("Wanda", routes=[other, plain]), Agent("Rita", routes=[plain, other])
+    sole = Agent("Solo", routes=[other])
+    for agent in (first, second):
+        for route in (plain, other):
+            assert await routed(agent, understands(route=route, city="Rome")) == route.id
+            assert await routed(agent, understands(route=route.title, city="Rome")) == route.id
+    assert await routed(sole, understands(route=other, city="Rome")) == "other"
+    Agent("Last", routes=[plain, other])
+    assert other.key == "book_2"
+    assert await routed(sole, understands(route=other, city="Rome")) == "other"
+
+
+@pytest.mark.parametrize(
+    ("one", "another"),
+    [
+        ({"description": "A table."}, {"description": "A flight."}),
+        ({"conditions": ["the user\neats"]}, {"conditions": ["the user flies"]}),
+        ({"gather_schema": CITY}, {"gather_schema": PLACE}),
+    ],
+)
+async def test_routes_of_one_title_are_told_apart_by_what_else_they_are(
+    one: dict[str, Any], another: dict[str, Any]
+) -> None:
+    routes = [book_route("one", **one), book_route("another", **another)]
+    agent = Agent("Wanda", routes=routes)
+    Agent("Rita", routes=routes[::-1])
+    for route in routes:
+        assert await routed(agent, understands(route=route)) == route.id
+    with pytest.raises(ScriptError, match=r"several routes are called 'Book' \(book, book_2\): pass the route itself"):
+        await routed(agent, understands(route="Book"))
+
+
+async def test_routes_that_cannot_be_told_apart_are_not_guessed() -> None:
+    agent = Agent("Wanda", routes=[book_route("one"), book_route("another")])
+    with pytest.raises(ScriptError, match=r"several routes are called 'Book' .*: give them different titles"):
+        await routed(agent, understands(route=_with_key(book_route("third"), "book_3")))
+
+
+def _with_key(route: Route, key: str) -> Route:
+    route.key = key
+    return route
+
+
+async def test_a_title_is_not_taken_for_a_longer_one() -> None:
+    agent = Agent("Wanda", routes=[book_route("now", "Book. Now"), book_route("book"), book_route("lines", "A\n line")])
+    assert await routed(agent, understands(route="Book")) == "book"
+    assert await routed(agent, understands(route="Book. Now")) == "now"
+    assert await routed(agent, understands(route="A\n line")) == "lines"
+
+
+async def test_a_field_of_several_routes_is_that_of_the_current_one() -> None:
+    agent, _, table = two_routes()
+    agent.model = ScriptedModel([understands(route=table), says("Where?"), understands(city="Rome"), says("When?")])
+    response = await agent.respond("A table")
+    response = await agent.respond("Rome", response.session)
+    assert response.route is not None
+    assert (response.route.id, response.session.extracted) == ("second", {"city": "Rome"})
+
+
+async def test_a_condition_of_several_lines_can_hold() -> None:
+    agent = Agent("Wanda", guidelines=[{"condition": "the user is angry\n  or upset", "action": "Be kind."}])
+    for written in ("the user is angry\n  or upset", "the user is angry or upset"):
+        assert (await read(agent, understands(holds=[written])))["conditions"] == ["c1"]
+
+
+def test_lists_are_not_texts() -> None:
+    with pytest.raises(InvalidArgumentError, match="holds is a list, not 'the user is sad'"):
+        understands(holds="the user is sad")
+    with pytest.raises(InvalidArgumentError, match=r"write forget=\[...\]"):
+        understands(forget="city")

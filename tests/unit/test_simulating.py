@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect import END_ROUTE, Agent, InMemorySessions, InvalidArgumentError, Recollect, tool
+from recollect import END_ROUTE, Agent, InMemorySessions, InvalidArgumentError, Recollect, ToolCall, tool
 from recollect.agent.gathering import InvalidValue
 from recollect.testing import (
     FlowModel,
@@ -229,3 +229,76 @@ async def test_a_failed_tool_is_tried_again_on_request() -> None:
     assert (response.message, tries) == ("send failed.", ["Maya"])
     response = await agent.respond("Try again!", response.session)
     assert (response.completed, tries) == (True, ["Maya", "Maya"])
+
+
+async def test_the_flow_model_knows_a_route_by_its_whole_title() -> None:
+    words = {"Book": ["table"], "Book a flight": ["fly"]}
+    for titles in (["Book", "Book a flight"], ["Book a flight", "Book"]):
+        agent = Agent("Wanda", model=FlowModel(routes=words))
+        for title in titles:
+            route = agent.create_route(title, description="It is booked.", conditions=["the user says so"])
+            route.initial_state.transition_to(chat_state=f"{title}: ask")
+        assert (await agent.respond("I fly")).message == "Book a flight: ask"
+        assert (await agent.respond("A table")).message == "Book: ask"
+
+
+async def test_the_flow_model_judges_conditions_of_several_lines() -> None:
+    agent = Agent("Wanda", model=FlowModel(holds={"the user\nagrees": ["yes"]}))
+    ask = agent.create_route("Agree").initial_state.transition_to(chat_state="Ask whether to book")
+    ask.transition_to(chat_state="Confirm", condition="the user\n  agrees")
+    first = await agent.respond(None)
+    assert (await agent.respond("yes", first.session)).message == "Confirm"
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"reads": {"to": r"to \w+"}}, "reads\\['to'\\].* has no group"),
+        ({"reads": {"to": r"to (\w+"}}, "reads\\['to'\\] is no regular expression"),
+        ({"reads": {"to": 3}}, "reads\\['to'\\] is a regular expression or a function, not 3"),
+        ({"routes": {"Book": "book"}}, "routes\\['Book'\\] is a list of words, not 'book'"),
+        ({"holds": {"the user agrees": "yes"}}, "holds\\['the user agrees'\\] is a list of words"),
+    ],
+)
+def test_a_flow_model_that_could_not_read_is_refused(given: dict[str, Any], told: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=told):
+        FlowModel(**given)
+
+
+@pytest.mark.parametrize("session", [None, "web-1"])
+async def test_a_user_who_says_goodbye_first_leaves_the_session_as_it_was(session: str | None) -> None:
+    sessions = InMemorySessions()
+    agent, _ = travel_desk(model=FlowModel(), persistence=sessions)
+    if session is not None:
+        await agent.respond("I want to fly. destination: Rome", session)
+    done = await simulate(agent, SimulatedUser("Nothing", model=ScriptedModel([says("GOODBYE")])), session=session)
+    assert (done.outcome, done.exchanges, str(done)) == ("gave up", (), "(gave up)")
+    assert done.session.extracted == ({} if session is None else {"destination": "Rome"})
+
+
+async def test_a_person_may_take_a_while_to_decide() -> None:
+    @tool(requires_approval=True)
+    def refund(order: str) -> str:
+        """Pay back."""
+        return f"paid {order}"
+
+    async def approve(call: ToolCall) -> bool:
+        await asyncio.sleep(0)
+        return call.input == {"order": "A1"}
+
+    agent = Agent("Rita", model=FlowModel())
+    route = agent.create_route("Refund", gather_schema={"properties": {"order": {"type": "string"}}})
+    ask = route.initial_state.transition_to(chat_state="Ask which order", gather=["order"])
+    ask.transition_to(tool_state=refund).transition_to(state=END_ROUTE)
+    done = await simulate(agent, SimulatedUser("A refund", {"order": "A1"}), approve=approve)
+    assert (done.outcome, done.exchanges[-1].response.tool_calls[0].content) == ("completed", "paid A1")
+
+
+async def test_a_user_who_wants_what_the_agent_does_not_have_is_refused() -> None:
+    agent, _ = travel_desk(model=FlowModel())
+    with pytest.raises(InvalidArgumentError, match="gathers no 'e-mail': facts can be destination, departure"):
+        await simulate(agent, SimulatedUser("Fly", {"destination": "Rome", "e-mail": "x"}))
+    with pytest.raises(InvalidArgumentError, match="has no route 'Sail': it has Book a flight, Tell the weather"):
+        await simulate(agent, SimulatedUser("Sail", route="Sail"))
+    model = ScriptedModel([says("GOODBYE", expect=lambda request: "grumpy" in str(request.system))])
+    assert (await simulate(agent, SimulatedUser("Fly", {"mood": "grumpy"}, model=model))).outcome == "gave up"

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from recollect.agent.canned import CannedResponse
     from recollect.agent.route import Route
     from recollect.agent.session import SessionState
     from recollect.agent.state import State, Transition
 
+_MARKUP = re.compile(r"^(\d*)([-+_~.)])")
+"""What may begin a list or a line in Markdown, which newer versions of Mermaid read in labels."""
 LIT = "classDef current fill:#ffd54f,stroke:#6d4c41,stroke-width:3px,color:#000"
 
 
@@ -24,6 +28,8 @@ def described(route: Route) -> str:
         ("Must never", route.prohibitions),
         ("Domains", route.domains or ()),
         ("Guidelines", [_guideline(each) for each in route.guidelines]),
+        ("Known from the start", [f"{name}={value!r}" for name, value in route.initial_data.items()]),
+        ("Canned", [_canned(each) for each in route.canned_responses]),
     ):
         if texts:
             lines.append(f"  {what}: {'; '.join(texts)}")
@@ -44,13 +50,33 @@ def _state_lines(state: State) -> Iterable[str]:
             yield f"      {label}: {', '.join(names)}"
     if state.save_as:
         yield f"      saves: {state.save_as}"
+    yield from (f"      {line}" for line in _tool_lines(state))
     if state.skip_if is not None:
         yield "      skipped by code"
+    for response in state.canned_responses:
+        yield f"      canned: {_canned(response)}"
     for guideline in state.guidelines:
         yield f"      guideline: {_guideline(guideline)}"
     for way in state.transitions:
         label = _label(way)
-        yield f"      → {_target(way)}{f' when {label}' if label else ''}"
+        forgets = f" (forgets {', '.join(way.forgets)})" if way.forgets else ""
+        yield f"      → {_target(way)}{f' when {label}' if label else ''}{forgets}"
+
+
+def _tool_lines(state: State) -> Iterable[str]:
+    if isinstance(state.arguments, Mapping):
+        yield f"arguments: {', '.join(f'{name}={field}' for name, field in state.arguments.items())}"
+    elif state.arguments is not None:
+        yield f"arguments by code ({_named(state.arguments)})"
+    if state.tool is not None and state.tool.requires_approval:
+        yield "needs approval"
+    if not state.repeat:
+        yield "runs once"
+
+
+def _canned(response: CannedResponse) -> str:
+    text = f'"{" ".join(response.text.split())}"'
+    return f"when {response.condition}: {text}" if response.condition else text
 
 
 def _guideline(guideline: Any) -> str:
@@ -63,11 +89,10 @@ def _target(way: Transition) -> str:
 
 
 def _label(way: Transition) -> str:
-    if way.on_error:
-        return "it fails"
-    if way.condition is None:
-        return ""
-    return way.condition if isinstance(way.condition, str) else f"code says so ({_named(way.condition)})"
+    said = way.condition if isinstance(way.condition, str) else f"code says so ({_named(way.condition)})"
+    if not way.on_error:
+        return "" if way.condition is None else said
+    return "it fails" if way.condition is None else f"it fails, and {said}"
 
 
 def _named(question: Any) -> str:
@@ -126,8 +151,9 @@ def _shape(state: State) -> str:
 
 def _escaped(text: str) -> str:
     """A text as Mermaid shows it: what could end a label or begin markup is written as an entity."""
-    marks = {"&": "#amp;", '"': "#quot;", "<": "#lt;", ">": "#gt;", "`": "#96;", "#": "#35;"}
-    return " ".join("".join(marks.get(letter, letter) for letter in text).split())
+    marks = {"&": "#amp;", '"': "#quot;", "<": "#lt;", ">": "#gt;", "`": "#96;", "#": "#35;", "*": "#42;"}
+    shown = " ".join("".join(marks.get(letter, letter) for letter in text).split())
+    return _MARKUP.sub(lambda found: f"{found[1]}#{ord(found[2])};", shown)
 
 
 def _lit(nodes: list[str]) -> list[str]:

@@ -235,10 +235,15 @@ def _check_arguments(given: Any, tool: Any, known: Mapping[str, Any], place: str
         raise FlowError(place, "arguments is a plain function of the gathered data, not an async one.")
     if tool is None or callable(given):
         return
-    covered = given if isinstance(given, Mapping) else known
-    lacking = [
-        name for name in tool.parameters.get("required", ()) if not isinstance(covered, Mapping) or name not in covered
-    ]
+    if not isinstance(given, Mapping | None):
+        raise FlowError(place, f"arguments are the tool's parameters by field, or a function, not {given!r:.80}.")
+    if given is not None:
+        fields_known([*given.values()], known, place, "arguments")
+        parameters = tool.parameters.get("properties", {})
+        unknown = [name for name in given if name not in parameters]
+        if unknown and not tool.parameters.get("additionalProperties"):
+            raise FlowError(place, f"arguments names {unknown[0]!r}, which {tool.name} does not take.")
+    lacking = [name for name in tool.parameters.get("required", ()) if name not in (known if given is None else given)]
     if lacking:
         there = ", ".join(known) or "no fields"
         raise FlowError(
@@ -246,12 +251,3 @@ def _check_arguments(given: Any, tool: Any, known: Mapping[str, Any], place: str
             f"{tool.name} needs {lacking[0]!r}, which it would never get: gather_schema has {there}. Say where it comes"
             f" from: arguments={{{lacking[0]!r}: <field>}}, or a function of the data.",
         )
-    if given is None:
-        return
-    if not isinstance(given, Mapping):
-        raise FlowError(place, f"arguments are the tool's parameters by field, or a function, not {given!r:.80}.")
-    fields_known([*given.values()], known, place, "arguments")
-    parameters = tool.parameters.get("properties", {})
-    unknown = [name for name in given if name not in parameters]
-    if unknown and not tool.parameters.get("additionalProperties"):
-        raise FlowError(place, f"arguments names {unknown[0]!r}, which {tool.name} does not take.")

@@ -9,22 +9,27 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from recollect.chat.model import ChatRequest
+from recollect.types import message_text
 
 _FIELD = re.compile(r"^- (\w+)\.(.+?): (\{.*\})$|^  where \$defs is (\{.*\})$", re.MULTILINE)
 _ROUTE = re.compile(r"^- (\w+): (.*)$", re.MULTILINE)
+_REST = re.compile(r"(\. .*)?( When: .*)?( \(completed\))?", re.IGNORECASE)
+"""What may follow a route's title: its description, its conditions, and that it is completed."""
+_CURRENT = re.compile(r"^Current route: (\w+)", re.MULTILINE)
 _CONDITION = re.compile(r"^(c\d+): (.*)$", re.MULTILINE)
 _PARTS = frozenset(("routes", "data", "conditions"))
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What may be understood: routes with what is said of them, fields with their schemas by route, and conditions with
-    their keys. `parts` are those that an answer may have."""
+    """What may be understood: routes with what is said of them, fields with their schemas by route, and conditions by
+    their keys. `parts` are those that an answer may have, `current` is the key of the current route."""
 
     parts: frozenset[str] = frozenset()
     routes: Mapping[str, str] = field(default_factory=dict)
     fields: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     conditions: Mapping[str, str] = field(default_factory=dict)
+    current: str | None = None
 
     @property
     def field_names(self) -> list[str]:
@@ -43,8 +48,23 @@ def asked_in(request: ChatRequest) -> Asked | None:
         parts,
         dict(_ROUTE.findall(routes)),
         _schemas(system) if "data" in parts else {},
-        {text: key for key, text in _CONDITION.findall(system)},
+        dict(_CONDITION.findall(system)),
+        _current(request),
     )
+
+
+def is_titled(about: str, title: str) -> bool:
+    """Whether what is said of a route begins with that title, and not with a longer one.
+
+    >>> is_titled("Book. Flights only. When: the user flies.", "Book"), is_titled("Book a flight", "Book")
+    (True, False)
+    """
+    return about.startswith(title) and _REST.fullmatch(about, len(title)) is not None
+
+
+def _current(request: ChatRequest) -> str | None:
+    match = _CURRENT.search(message_text(request.messages[0])) if request.messages else None
+    return None if match is None else match.group(1)
 
 
 def _schemas(system: str) -> dict[str, dict[str, Any]]:

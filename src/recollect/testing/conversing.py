@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
-from recollect.testing.scripted import ScriptedModel, ScriptError
+from recollect.chat.model import ChatRequest
+from recollect.testing.asked import asked_in
+from recollect.testing.scripted import ScriptedModel, ScriptError, Step
 from recollect.types import Message, assistant_message, message_text, user_message
 
 if TYPE_CHECKING:
@@ -86,6 +88,12 @@ class Dialogue:
         """
         last = self.last
         asked = last.asks
+        asks, never = _names("asks", asks), _names("not_asks", not_asks) or ()
+        tools, pending = _names("tools", tools), _names("pending", pending)
+        data = _mapping("data", data)
+        self._check_fields(asks=asks, not_asks=never, data=data)
+        if not isinstance(said, str | None):
+            raise ScriptError(f"said is a part of the message, not {said!r:.80}.")
         at_route = (None,) if last.route is None else (last.route.id, last.route.title)
         at_state = (None,) if last.state is None else (last.state.id, last.state.description)
         wrong = [
@@ -93,13 +101,13 @@ class Dialogue:
             for what, given, found in (("route", route, at_route), ("state", state, at_state))
             if given is not _ANY and getattr(given, "id", given) not in found
         ]
-        wrong += self._wrong_data(data or {})
+        wrong += self._wrong_data(data)
         for what, expected, got in (
             ("asks", None if asks is None else set(asks), set(asked)),
-            ("not_asks", set(), set(not_asks) & set(asked)),
+            ("not_asks", set(), set(never) & set(asked)),
             ("calls", calls, last.trace.model_calls),
-            ("tools", None if tools is None else list(tools), [each.name for each in last.tool_calls]),
-            ("pending", None if pending is None else list(pending), [each.name for each in last.pending]),
+            ("tools", tools, [each.name for each in last.tool_calls]),
+            ("pending", pending, [each.name for each in last.pending]),
             ("completed", completed, last.completed),
         ):
             if expected is not None and expected != got:
@@ -109,6 +117,16 @@ class Dialogue:
         if wrong:
             raise ScriptError("\n".join([*wrong, self._shown()]))
         return self
+
+    def _check_fields(self, **given: Iterable[str] | None) -> None:
+        """Refuse fields that are nowhere: what is expected of them would hold whatever happens."""
+        known = dict.fromkeys(name for route in self._twin.routes for name in route.gathering.fields)
+        known |= dict.fromkeys(self.last.session.extracted)
+        for what, names in given.items():
+            unknown = [name for name in names or () if name not in known]
+            if unknown:
+                there = ", ".join(known) or "none"
+                raise ScriptError(f"{what}: no route of the agent has the field {unknown[0]!r}; it knows: {there}.")
 
     def _wrong_data(self, data: Mapping[str, Any]) -> list[str]:
         from recollect.agent.gathering import GatherSchema
@@ -127,7 +145,7 @@ class Dialogue:
         return self.agent.memory is not None or self.agent.persistence is not None
 
     async def _turn(self, said: Message | None, script: Sequence[Any], more: Mapping[str, Any]) -> Response:
-        model = ScriptedModel(script)
+        model = _TurnModel(script)
         history: Any = None
         if said is not None:
             history = message_text(said) if self._is_kept else (*self._said, said)
@@ -152,6 +170,24 @@ class Dialogue:
         return f"--- turn {len(self.responses)}\nsaid: {last.message!r}\nknown: {known}\n{last.trace}"
 
 
+class _TurnModel(ScriptedModel):
+    """Says so when a reading was asked for and none was scripted."""
+
+    async def _next(self, request: ChatRequest) -> Step:
+        asked = asked_in(request)
+        if asked is None:
+            return await super()._next(request)
+        step = await super()._next(request) if self.remaining > 0 else Step()
+        # A reading that fails, and JSON that is broken, may be meant.
+        if step.error is None and "{" not in step.reply.text:
+            routes, fields = ", ".join(asked.routes) or "none", ", ".join(asked.field_names) or "none"
+            raise ScriptError(
+                f"the agent asked for a reading (routes: {routes}; fields: {fields}; conditions:"
+                f" {'; '.join(asked.conditions.values()) or 'none'}): put understands(...) first."
+            )
+        return step
+
+
 async def play(
     agent: Agent,
     conversation: Iterable[Sequence[Any]],
@@ -169,11 +205,32 @@ async def play(
     ['Hello! Where to?', 'Rome it is.']
     """
     talk = Dialogue(agent, session, user=user)
-    for text, *steps in conversation:
+    for entry in conversation:
+        text, *steps = _entry(entry)
         expected = steps.pop() if steps and isinstance(steps[-1], Mapping) else {}
         await (talk.begins(*steps) if text is None else talk.says(text, *steps))
         talk.expect(**expected)
     return talk.responses
+
+
+def _entry(entry: Any) -> Sequence[Any]:
+    if not isinstance(entry, list | tuple) or not entry or not isinstance(entry[0], str | None):
+        raise ScriptError(f'each turn is like ("Hi!", "Hello!"), what is said first, not {entry!r:.80}.')
+    return entry
+
+
+def _names(what: str, given: Any) -> list[str] | None:
+    if given is None:
+        return None
+    if isinstance(given, str | Mapping) or not isinstance(given, Iterable):
+        raise ScriptError(f"{what} is a list of names, not {given!r:.80}: write {what}=[...].")
+    return list(given)
+
+
+def _mapping(what: str, given: Any) -> Mapping[str, Any]:
+    if not isinstance(given, Mapping | None):
+        raise ScriptError(f"{what} holds values by field, not {given!r:.80}: write {what}={{...}}.")
+    return given or {}
 
 
 def _listed(value: Any) -> str:

@@ -8,7 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from recollect.chat.model import ChatRequest
-from recollect.testing.asked import Asked, asked_in
+from recollect.errors import InvalidArgumentError
+from recollect.memory.neutral import one_line
+from recollect.testing.asked import Asked, asked_in, is_titled
 from recollect.testing.function import FunctionModel
 from recollect.testing.scripted import Step, answers, says
 from recollect.types import message_text
@@ -20,7 +22,6 @@ Reads = str | Callable[[str], Any]
 MEANT, CURRENT, OTHER = 95, 80, 20
 
 _NEWEST = re.compile(r"^Newest message: (.*)$", re.MULTILINE)
-_CURRENT = re.compile(r"^Current route: (\w+)", re.MULTILINE)
 _KNOWN = re.compile(r"^Known: (.*)$", re.MULTILINE)
 _TASK = re.compile(r"^Do this: (.*)$", re.MULTILINE)
 _ASKED = re.compile(r"^To be asked for: (\S+)", re.MULTILINE)
@@ -70,9 +71,9 @@ class FlowModel(FunctionModel):
         holds: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         super().__init__(self._answer, model="flow")
-        self._reads = dict(reads or {})
-        self._routes = {folded(title): tuple(words) for title, words in (routes or {}).items()}
-        self._holds = dict(holds or {})
+        self._reads = {name: _checked(name, each) for name, each in (reads or {}).items()}
+        self._routes = {folded(one_line(title)): each for title, each in _word_lists("routes", routes).items()}
+        self._holds = {one_line(text): each for text, each in _word_lists("holds", holds).items()}
 
     def _answer(self, request: ChatRequest) -> Step:
         asked = asked_in(request)
@@ -84,7 +85,7 @@ class FlowModel(FunctionModel):
 
     def _understood(self, asked: Asked, prompt: str) -> dict[str, Any]:
         message = json.loads(_found(_NEWEST, prompt) or '""')
-        current = _found(_CURRENT, prompt)
+        current = asked.current
         known = json.loads(_found(_KNOWN, prompt) or "{}")
         answer: dict[str, Any] = {}
         meant = None
@@ -104,7 +105,7 @@ class FlowModel(FunctionModel):
                 if name in known.get(key, {}) and _is_said(f"forget (?:the |my )?{_label(name)}", message)
             ]
         if "conditions" in asked.parts:
-            words = {key: self._words(text) for text, key in asked.conditions.items()}
+            words = {key: self._words(text) for key, text in asked.conditions.items()}
             answer["conditions"] = [key for key, each in words.items() if _any_said(each, message)]
         return answer
 
@@ -118,9 +119,9 @@ class FlowModel(FunctionModel):
         return {meant[0]: MEANT, **({} if current is None else {current: OTHER})}
 
     def _is_meant(self, about: str, message: str) -> bool:
-        for title, words in self._routes.items():
-            if folded(about).startswith(title):
-                return _any_said(words, message)
+        titles = [title for title in self._routes if is_titled(folded(about), title)]
+        if titles:
+            return _any_said(self._routes[max(titles, key=len)], message)
         own = re.findall(r"\w+", folded(about.removesuffix(" (completed)")))
         return _any_said([word for word in own if len(word) > 2 and word not in _COMMON], message)
 
@@ -148,6 +149,30 @@ class FlowModel(FunctionModel):
                 values = pattern.findall(message)
                 return values[0] if len(values) == 1 else None
         return None
+
+
+def _checked(name: str, reads: Any) -> Reads:
+    if callable(reads):
+        given: Reads = reads
+        return given
+    if not isinstance(reads, str):
+        raise InvalidArgumentError(f"reads[{name!r}] is a regular expression or a function, not {reads!r:.80}.")
+    try:
+        groups = re.compile(reads).groups
+    except re.error as error:
+        raise InvalidArgumentError(f"reads[{name!r}] is no regular expression: {error}.") from error
+    if groups == 0:
+        raise InvalidArgumentError(f"reads[{name!r}], {reads!r:.80}, has no group: put (...) around the value.")
+    return reads
+
+
+def _word_lists(what: str, given: Mapping[str, Sequence[str]] | None) -> dict[str, tuple[str, ...]]:
+    for name, words in (given or {}).items():
+        if isinstance(words, str):
+            raise InvalidArgumentError(
+                f"{what}[{name!r}] is a list of words, not {words!r:.80}: write [{words!r:.80}]."
+            )
+    return {name: tuple(words) for name, words in (given or {}).items()}
 
 
 def _reply(system: str) -> str:

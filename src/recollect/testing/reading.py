@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from recollect.chat.model import ChatRequest
-from recollect.testing.asked import Asked, asked_in
+from recollect.errors import InvalidArgumentError
+from recollect.memory.neutral import one_line
+from recollect.testing.asked import Asked, asked_in, is_titled
 from recollect.testing.scripted import ScriptError, Step, answers
 from recollect.types import ChatUsage
 
 if TYPE_CHECKING:
     from recollect.agent import Route
-
-
-_REST = re.compile(r"(\. .*)?( When: .*)?( \(completed\))?")
 
 
 def understands(
@@ -32,8 +30,9 @@ def understands(
     """A step of a `ScriptedModel`: how it reads a message.
 
     `route` is the one that is meant, itself or by its title; `scores` gives several. Keywords are the values that the
-    message states; `data` holds those whose names clash. `forget` are fields that are taken back, `holds` conditions
-    that hold, in the words of the agent. What the agent did not ask for cannot be understood: the script fails.
+    message states; `data` holds those whose names clash; of a field that several routes have, that of the route that
+    is meant, else of the current one. `forget` are fields that are taken back, `holds` conditions that hold, in the
+    words of the agent. What the agent did not ask for cannot be understood: the script fails.
 
     >>> from recollect.agent import Agent
     >>> from recollect.testing import ScriptedModel, says
@@ -43,6 +42,9 @@ def understands(
     >>> asyncio.run(agent.respond("Quick!")).trace.conditions
     ('the user is in a hurry',)
     """
+    for what, given in (("forget", forget), ("holds", holds)):
+        if isinstance(given, str):
+            raise InvalidArgumentError(f"{what} is a list, not {given!r:.80}: write {what}=[...].")
     stated = {**(data or {}), **fields}
 
     def step(request: ChatRequest) -> Step:
@@ -60,7 +62,7 @@ def understands(
         if forget:
             answer["forget"] = [_field(name, asked, route) for name in forget]
         if holds:
-            answer["conditions"] = [_condition(text, asked) for text in holds]
+            answer["conditions"] = [key for text in holds for key in _conditions(text, asked)]
         return answers(answer, usage=usage)
 
     return step
@@ -68,24 +70,53 @@ def understands(
 
 def _key(route: Route | str, asked: Asked) -> str:
     """What the model calls a route."""
-    key = _by_title(route, asked) if isinstance(route, str) else route.key
-    if key in asked.routes or (not asked.routes and key in asked.fields):
-        return key  # its score was not asked for if it is the only one
-    there = ", ".join(asked.routes) or "none"
-    raise ScriptError(f"the route {_title(route)!r} was not asked about; the agent asked about: {there}.")
+    title = route if isinstance(route, str) else route.title
+    found = _scored(route, one_line(title), asked) if asked.routes else _unscored(route, title, asked)
+    if not found:
+        there = ", ".join(asked.routes or asked.fields) or "none"
+        raise ScriptError(f"the route {title!r} was not asked about; the agent asked about: {there}.")
+    if not isinstance(route, str):
+        found = _alike(route, found, asked)
+    if len(found) > 1:
+        way = "pass the route itself" if isinstance(route, str) else "give them different titles"
+        raise ScriptError(f"several routes are called {title!r} ({', '.join(found)}): {way}.")
+    return found[0]
 
 
-def _by_title(title: str, asked: Asked) -> str:
-    """The key of the route with that title; what follows a title in the prompt is its description and conditions."""
+def _scored(route: Route | str, title: str, asked: Asked) -> list[str]:
+    """The routes with that title; of those that merely may have it, the ones whose title cannot be longer."""
+    found = [key for key, about in asked.routes.items() if is_titled(about, title)]
+    if isinstance(route, str):
+        return [key for key in found if not asked.routes[key].startswith(f"{title}. ")] or found
+    return found
+
+
+def _unscored(route: Route | str, title: str, asked: Asked) -> list[str]:
+    """The only route, whose score is not asked for and whose title is not said: its key is made of that."""
     from recollect.agent.ids import slug  # tests of other things need no agents
 
-    found = [key for key, about in asked.routes.items() if about.startswith(title)]
-    exact = [key for key in found if _REST.fullmatch(asked.routes[key][len(title) :])]
-    return (exact or [slug(title)])[0]
+    made = (slug(title) or "route", getattr(route, "key", None))
+    return [key for key in asked.fields if key in made]
+
+
+def _alike(route: Route, keys: list[str], asked: Asked) -> list[str]:
+    """Of routes with one title, those that are like this one.
+
+    A route has the key that its last agent gave it, which need not be the agent that asks: it decides last.
+    """
+    about = route.title + (f". {route.description}" if route.description else "")
+    about = one_line(about + (f" When: {'; '.join(route.conditions)}." if route.conditions else ""))
+    for is_like in (
+        lambda key: asked.routes.get(key, "").removesuffix(" (completed)") == about,
+        lambda key: set(asked.fields.get(key, ())) == set(route.gatherable),
+        lambda key: key == route.key,
+    ):
+        keys = [key for key in keys if is_like(key)] or keys
+    return keys
 
 
 def _field(name: str, asked: Asked, route: Route | str | None) -> str:
-    """What the model calls a field: of the route that is meant, or of the only one that has it."""
+    """What the model calls a field: of the route that is meant, the only one that has it, or the current one."""
     if route is not None:
         key = _key(route, asked)
         if name in asked.fields.get(key, {}):
@@ -94,17 +125,17 @@ def _field(name: str, asked: Asked, route: Route | str | None) -> str:
     if not found:
         there = ", ".join(asked.field_names) or "none"
         raise ScriptError(f"the field {name!r} was not asked about; the agent asked about: {there}.")
+    if len(found) > 1 and asked.current in found:
+        return f"{asked.current}.{name}"
     if len(found) > 1:
         raise ScriptError(f"the field {name!r} is in several routes ({', '.join(found)}): say which with route=... .")
     return f"{found[0]}.{name}"
 
 
-def _condition(text: str, asked: Asked) -> str:
-    if text not in asked.conditions:
-        there = "; ".join(asked.conditions) or "none"
+def _conditions(text: str, asked: Asked) -> list[str]:
+    """The keys of a condition, which the prompt has on one line."""
+    found = [key for key, each in asked.conditions.items() if each == one_line(text)]
+    if not found:
+        there = "; ".join(asked.conditions.values()) or "none"
         raise ScriptError(f"the condition {text!r} was not asked about; the agent asked about: {there}.")
-    return asked.conditions[text]
-
-
-def _title(route: Route | str) -> str:
-    return route if isinstance(route, str) else route.title
+    return found

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from recollect.errors import InvalidArgumentError
-from recollect.types import Message, assistant_message, user_message
+from recollect.types import Message, ToolCall, assistant_message, user_message
 from recollect.types.jsontext import dump_json
 
 if TYPE_CHECKING:
@@ -81,11 +82,13 @@ class Simulation:
 
     outcome: Outcome
     exchanges: tuple[Exchange, ...]
+    begun: SessionState
+    """The session as it was before."""
 
     @property
     def session(self) -> SessionState:
         """Where the conversation stands."""
-        return self.exchanges[-1].response.session
+        return self.exchanges[-1].response.session if self.exchanges else self.begun
 
     def __str__(self) -> str:
         lines = [f"user: {each.said}\nagent: {each.response.message}" for each in self.exchanges]
@@ -104,8 +107,9 @@ async def simulate(
 ) -> Simulation:
     """Let a simulated user talk to an agent until its route is completed, it gives up, or `max_turns` are over.
 
-    `approve` decides calls that wait for a person: True, False, an `Approval`, or a function of the call that gives
-    one; without, the simulation ends there. `more` goes to `agent.respond`, such as the `user` whose memory is meant.
+    `approve` decides calls that wait for a person: True, False, an `Approval`, or a function of the call, async or not,
+    that gives one; without, the simulation ends there. `more` goes to `agent.respond`, such as the `user` whose memory
+    is meant.
 
     >>> import asyncio
     >>> from recollect.agent import END_ROUTE, Agent
@@ -122,6 +126,8 @@ async def simulate(
     """
     if max_turns < 1:
         raise InvalidArgumentError(f"max_turns is at least 1, not {max_turns!r:.80}.")
+    _check(agent, user)
+    begun = await _begun(agent, session)
     speaker = _ByModel(user) if user.model is not None else _ByRule(user, agent)
     exchanges: list[Exchange] = []
     said: str | None = await speaker.next(None)
@@ -136,14 +142,44 @@ async def simulate(
         exchanges.append(Exchange(said, response))
         session = session if isinstance(session, str) else response.session
         if _is_reached(response, user.route):
-            return Simulation("completed", tuple(exchanges))
+            return Simulation("completed", tuple(exchanges), begun)
         if response.pending and approve is None:
-            return Simulation("waits", tuple(exchanges))
+            return Simulation("waits", tuple(exchanges), begun)
         if len(exchanges) == max_turns:
-            return Simulation("too long", tuple(exchanges))
-        approvals = {call.id: approve(call) if callable(approve) else approve for call in response.pending} or None
+            return Simulation("too long", tuple(exchanges), begun)
+        approvals = {call.id: await _decision(approve, call) for call in response.pending} or None
         said = "(a person decides)" if approvals else await speaker.next(response)
-    return Simulation("gave up", tuple(exchanges))
+    return Simulation("gave up", tuple(exchanges), begun)
+
+
+def _check(agent: Agent, user: SimulatedUser) -> None:
+    titles = [route.title for route in agent.routes]
+    if user.route is not None and user.route not in titles:
+        raise InvalidArgumentError(f"{agent.place} has no route {user.route!r:.80}: it has {_all(titles)}.")
+    if user.model is not None:
+        return  # what else such a user knows is for its model to tell
+    fields = list(dict.fromkeys(name for route in agent.routes for name in route.gathering.fields))
+    unknown = [name for name in user.facts if name not in fields]
+    if unknown:
+        raise InvalidArgumentError(f"{agent.place} gathers no {unknown[0]!r:.80}: facts can be {_all(fields)}.")
+
+
+def _all(names: Sequence[str]) -> str:
+    return ", ".join(names) or "none"
+
+
+async def _begun(agent: Agent, session: SessionState | str | None) -> SessionState:
+    from recollect.agent import create_session
+
+    if not isinstance(session, str | None):
+        return session
+    stored = await agent.persistence.load(session) if agent.persistence is not None and session else None
+    return stored or create_session(session)
+
+
+async def _decision(approve: Any, call: ToolCall) -> Any:
+    given = approve(call) if callable(approve) else approve
+    return await given if inspect.isawaitable(given) else given
 
 
 def _is_reached(response: Response, title: str | None) -> bool:

@@ -107,14 +107,14 @@ async def test_a_correction_while_a_call_waits_asks_anew() -> None:
 
 async def test_a_call_that_cannot_run_is_not_put_before_a_person() -> None:
     @tool(requires_approval=True)
-    def pay(order: str, card: str) -> str:
+    def pay(order: str, note: str) -> str:
         """Pay."""
         return "paid"
 
     agent, _ = shop(pay)
-    response = await talk(agent, "A1", None, understands(order="A1"), says("I have no card"))
+    response = await talk(agent, "A1", None, understands(order="A1"), says("I have no note"))
     assert response.pending == ()
-    assert "card" in reply_prompt(agent)
+    assert "note" in reply_prompt(agent)
 
 
 async def test_a_call_that_waits_in_a_route_that_was_left_can_be_decided() -> None:

@@ -268,16 +268,16 @@ async def test_a_correction_does_not_repeat_what_must_not_be() -> None:
 async def test_a_tool_with_missing_arguments_fails_by_name_and_is_not_run() -> None:
     ran: list[str] = []
 
-    def pay(order: str, card: str) -> str:
+    def pay(order: str, note: str) -> str:
         """Pay."""
-        ran.append(card)
+        ran.append(note)
         return "paid"
 
     agent, _ = shop(pay)
-    response = await talk(agent, "A1", None, understands(order="A1"), says("I have no card"))
+    response = await talk(agent, "A1", None, understands(order="A1"), says("I have no note"))
     assert ran == []
     assert response.tool_calls[0].is_error
-    assert "card" in (response.tool_calls[0].content or "")
+    assert "note" in (response.tool_calls[0].content or "")
 
 
 class Flaky(InMemorySessions):

@@ -12,6 +12,7 @@ from recollect.agent.move import Heard
 from recollect.agent.route import Route
 from recollect.agent.session import create_session, enter_route, enter_state
 from recollect.agent.state import END_ROUTE
+from recollect.tools import tool
 from tests.unit.agent.walks import SEEDS, Chance, Facts, Turn, play
 
 titles = st.text(min_size=1, max_size=30).filter(str.strip)
@@ -117,3 +118,57 @@ def test_a_route_that_is_being_built_can_be_drawn() -> None:
     route.initial_state.transition_to(state="later")
     assert is_well_formed(route.to_mermaid())
     assert "→ later" in route.describe()
+
+
+def test_a_description_tells_all_that_was_said_of_a_route() -> None:
+    @tool(requires_approval=True)
+    def pay(order: str) -> str:
+        """Pay."""
+        return order
+
+    def given(data: object) -> dict[str, str]:
+        return {"order": "A1"}
+
+    route = Route("Pay", gather_schema=Facts, initial_data={"a": "x"}, canned_responses=["One\n moment."])
+    paid = route.initial_state.transition_to(
+        tool_state=pay,
+        arguments={"order": "a"},
+        repeat=False,
+        canned_responses=[{"text": "Paid.", "condition": "it ran"}],
+    )
+    paid.transition_to(state=END_ROUTE, on_error=True, condition="the user gives up")
+    paid.transition_to(state=END_ROUTE, on_error=True, condition=bool)
+    paid.transition_to(tool_state=pay, id="again", arguments=given, forgets=["a", "note"])
+    told, drawn = route.describe(), route.to_mermaid()
+    for line in (
+        "  Known from the start: a='x'",
+        '  Canned: "One moment."',
+        "      arguments: order=a",
+        "      needs approval",
+        "      runs once",
+        '      canned: when it ran: "Paid."',
+        "      → END_ROUTE when it fails, and the user gives up",
+        "      → END_ROUTE when it fails, and code says so (bool)",
+        "      → pay (forgets a, note)",
+        "      arguments by code (given)",
+    ):
+        assert line in told.splitlines(), line
+    assert told.count("runs once") == 1
+    assert 's1 -->|"it fails, and the user gives up"| sEnd' in drawn
+
+
+@given(st.from_regex(r"(\d{0,9}[.)]|[-+*_~]{1,3}) \w.*", fullmatch=True))
+def test_no_label_begins_like_markdown(text: str) -> None:
+    route = Route(text)
+    route.initial_state.transition_to(chat_state=text, condition=text).transition_to(state=END_ROUTE)
+    drawn = Agent("Wanda", routes=[route]).to_mermaid()
+    assert is_well_formed(drawn)
+    assert not [label for label in re.findall(LABEL, drawn) if re.match(r'"(?:\d*[.)]|[-+*_~])', label)]
+
+
+def test_a_numbered_state_is_drawn_with_its_number() -> None:
+    route = Route("- Book")
+    route.initial_state.transition_to(chat_state="1. Ask", condition="2) so")
+    assert 's1["1#46; Ask"]' in route.to_mermaid()
+    assert '|"2#41; so"|' in route.to_mermaid()
+    assert '["#45; Book"]' in Agent("Wanda", routes=[route]).to_mermaid()

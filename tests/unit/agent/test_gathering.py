@@ -121,7 +121,7 @@ def test_a_value_is_read_as_people_write_it(field: Any, given: Any, kept: Any) -
         ({"type": "boolean"}, 1, "1 is neither yes nor no"),
         ({"type": "boolean"}, "maybe", "'maybe' is neither yes nor no"),
         (TEXT, "  ", "is empty"),
-        (TEXT, 12345, "12345 is not a text"),
+        (TEXT, 1.5, "1.5 is not a text"),
         (TEXT, None, "is null, which states nothing"),
         ({}, None, "is null, which states nothing"),
         ({"enum": ["Economy", "Business"]}, "first", "'first' is not one of 'Economy', 'Business'"),

@@ -202,7 +202,7 @@ def test_a_value_that_could_not_be_taken_keeps_the_state() -> None:
 def test_a_way_back_is_walked_and_its_states_ask_again() -> None:
     route = Route("Search", gather_schema=Flight)
     ask = route.initial_state.transition_to(chat_state="Ask where to", gather=["to"])
-    find = ask.transition_to(tool_state=search, arguments={"to": "to"})
+    find = ask.transition_to(tool_state=search, arguments=lambda data: {"to": data["to"]})
     offer = find.transition_to(chat_state="Offer")
     offer.transition_to(state=find, condition="the user wants to see more")
     offer.transition_to(state=ask, condition="the user wants to go elsewhere")
@@ -217,8 +217,8 @@ def test_a_way_back_is_walked_and_its_states_ask_again() -> None:
 
 def test_a_round_without_a_word_ends_after_one_turn_of_it() -> None:
     route = Route("Search", gather_schema=Flight)
-    first = route.initial_state.transition_to(tool_state=search, arguments={})
-    second = first.transition_to(tool_state=search, arguments={}, id="second")
+    first = route.initial_state.transition_to(tool_state=search, arguments=lambda _: {})
+    second = first.transition_to(tool_state=search, arguments=lambda _: {}, id="second")
     second.transition_to(state=first)
     talk = Talk(route)
     moved = talk.hear()

@@ -1,0 +1,217 @@
+"""What is found when an agent is made or changed, and values that must go together."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import date
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, SecretStr, ValidationInfo, field_validator, model_validator
+
+from recollect import (
+    END_ROUTE,
+    Agent,
+    FlowError,
+    InvalidArgumentError,
+    create_session,
+    enter_route,
+    session_data_to_state,
+    session_state_to_data,
+)
+from recollect.agent.state import State
+from recollect.testing import Dialogue, ScriptedModel, says, understands
+
+
+class Stay(BaseModel):
+    arrival: date
+    departure: date
+    nights: int | None
+
+    @field_validator("departure")
+    @classmethod
+    def after_arrival(cls, departure: date, info: ValidationInfo) -> date:
+        if departure <= info.data["arrival"]:
+            raise ValueError("the departure is not after the arrival")
+        return departure
+
+
+class Party(BaseModel):
+    adults: int
+    children: int
+
+    @model_validator(mode="after")
+    def with_an_adult(self) -> Party:
+        if self.children > 5 * self.adults:
+            raise ValueError("too many children for the adults")
+        return self
+
+
+def hotel(model: type[BaseModel], gather: list[str]) -> tuple[Agent, list[dict[str, Any]]]:
+    booked: list[dict[str, Any]] = []
+
+    def book(**stay: Any) -> str:
+        """Book."""
+        booked.append(stay)
+        return "booked"
+
+    agent = Agent("Hotel")
+    route = agent.create_route("Book a room", gather_schema=model)
+    ask = route.initial_state.transition_to(chat_state="Ask", gather=gather)
+    ask.transition_to(tool_state=book, arguments=dict).transition_to(state=END_ROUTE)
+    return agent, booked
+
+
+async def test_values_that_do_not_go_together_are_not_stored_and_nothing_is_done() -> None:
+    agent, booked = hotel(Stay, ["arrival", "departure"])
+    talk = Dialogue(agent)
+    step = understands(arrival="2026-12-10", departure="2026-12-01")
+    await talk.says("From the 10th to the 1st", step, says("That cannot be."))
+    talk.expect(asks=["arrival", "departure"], completed=False)
+    assert booked == []
+    assert {each.field for each in talk.last.trace.rejected} == {"arrival", "departure"}
+    assert "not after the arrival" in talk.last.trace.prompts[-1]
+    await talk.says("Until the 12th", understands(arrival="2026-12-10", departure="2026-12-12"), says("Booked."))
+    talk.expect(completed=True)
+    assert len(booked) == 1
+
+
+async def test_what_a_model_says_of_all_fields_is_asked_when_they_are_all_there() -> None:
+    agent, booked = hotel(Party, ["adults", "children"])
+    talk = Dialogue(agent)
+    await talk.says("Ten children", understands(children=10), says("And adults?"))
+    await talk.says("One adult", understands(adults=1), says("That cannot be."))
+    talk.expect(asks=["adults"], data={"children": 10})
+    await talk.says("Two adults", understands(adults=2), says("Booked."))
+    assert booked == [{"children": 10, "adults": 2}]
+
+
+async def test_a_field_that_may_be_null_holds_nobody_up() -> None:
+    agent, booked = hotel(Stay, ["arrival", "departure", "nights"])
+    talk = Dialogue(agent)
+    step = understands(arrival="2026-12-10", departure="2026-12-12")
+    await talk.says("10th to 12th", step, says("How many nights?"))
+    await talk.says("I can't count", understands(), says("Booked."))
+    assert len(booked) == 1
+
+
+async def test_what_was_gathered_is_given_as_the_model_it_is_of() -> None:
+    agent, _ = hotel(Party, ["adults", "children"])
+    [route] = agent.routes
+    talk = Dialogue(agent)
+    await talk.says("Two adults", understands(adults=2), says("Children?"))
+    assert route.data(talk.last.session) == {"adults": 2}
+    await talk.says("None", understands(children=0), says("Booked."))
+    assert route.data(talk.last.session) == Party(adults=2, children=0)
+
+
+async def test_a_completed_routes_data_keeps_its_types_through_a_database() -> None:
+    agent, _ = hotel(Stay, ["arrival", "departure"])
+    talk = Dialogue(agent)
+    await talk.says("10 to 12", understands(arrival="2026-12-10", departure="2026-12-12"), says("nights?"))
+    row = json.loads(json.dumps(session_state_to_data(talk.last.session)))
+    later = await Dialogue(agent, session_data_to_state("s", row)).says("thanks", understands(), says("bye"))
+    assert later.session.extracted["arrival"] == date(2026, 12, 10)
+
+
+@dataclass
+class Address:
+    street: str
+
+
+class Secret(BaseModel):
+    pin: SecretStr
+    address: Address
+
+
+async def test_values_of_all_kinds_outlive_a_database() -> None:
+    agent, booked = hotel(Secret, ["pin", "address"])
+    talk = Dialogue(agent)
+    await talk.says("pin 1234", understands(pin="1234"), says("Where?"))
+    row = json.loads(json.dumps(session_state_to_data(talk.last.session)))
+    talk = Dialogue(agent, session_data_to_state("s", row))
+    await talk.says("Rua 1", understands(address={"street": "Rua 1"}), says("Booked."))
+    assert booked == [{"pin": "1234", "address": {"street": "Rua 1"}}]
+
+
+async def test_a_mode_that_is_set_later_holds() -> None:
+    agent = Agent("Clinic", canned_responses=["Only this."], model=ScriptedModel([]))
+    agent.composition_mode = "strict_canned"  # type: ignore[assignment]
+    assert (await agent.respond("Hi")).message == "Only this."
+    with pytest.raises(InvalidArgumentError, match="composition_mode is one of"):
+        agent.composition_mode = "wild"  # type: ignore[assignment]
+    agent.canned_responses = []  # type: ignore[assignment]
+    with pytest.raises(FlowError, match="only says what is written"):
+        await agent.respond("Hi")
+
+
+def start() -> State:
+    return Agent("Wanda").create_route("Book", gather_schema=Party).initial_state
+
+
+def test_a_tool_that_would_never_get_what_it_needs_is_refused() -> None:
+    def search(guests: int) -> str:
+        """Find."""
+        return str(guests)
+
+    with pytest.raises(FlowError, match=r"search needs 'guests', which it would never get: .* adults, children"):
+        start().transition_to(tool_state=search)
+    start().transition_to(tool_state=search, arguments={"guests": "adults"})
+
+
+def test_code_that_decides_is_not_async() -> None:
+    async def later(data: Any) -> bool:
+        return True
+
+    with pytest.raises(FlowError, match="skip_if is a plain function"):
+        start().transition_to(chat_state="Ask", skip_if=later)
+    with pytest.raises(FlowError, match="a condition is a text or a plain function"):
+        start().transition_to(chat_state="Ask", condition=later)
+
+
+def test_a_state_whose_guidelines_are_wrong_is_not_added() -> None:
+    state = start()
+    for wrong in (["oops"], {"action": "x"}, None):
+        with pytest.raises((FlowError, InvalidArgumentError)):
+            state.transition_to(chat_state="Ask", guidelines=wrong)  # type: ignore[arg-type]
+    state.transition_to(chat_state="Ask")
+    state.route.check()
+
+
+async def test_a_session_that_is_put_into_a_route_knows_what_the_route_knows() -> None:
+    agent = Agent("Wanda")
+    route = agent.create_route("Book", gather_schema=Party, initial_data={"adults": 2})
+    route.initial_state.transition_to(chat_state="Ask", gather=["adults", "children"])
+    talk = Dialogue(agent, enter_route(create_session(), route.id, route.title))
+    await talk.says("Hi", understands(), says("How many children?"))
+    talk.expect(asks=["children"])
+
+
+def test_thresholds_and_limits_may_be_mappings() -> None:
+    agent = Agent("Wanda", thresholds={"enter": 40}, limits={"in_play": 4})
+    assert (agent.thresholds.enter, agent.limits.in_play) == (40, 4)
+    for wrong in ({"in_play": "6"}, {"in_play": 0}, {"many": 1}):
+        with pytest.raises(InvalidArgumentError):
+            Agent("Wanda", limits=wrong)
+
+
+async def test_a_short_answer_is_about_what_was_asked() -> None:
+    agent = Agent("Wanda", model=ScriptedModel([]), limits={"in_play": 1, "listed": 2})
+    for number in range(30):
+        agent.create_route(f"Arrange flight {number}", conditions=["the user wants to fly"])
+    agent.create_route("Cancel the subscription", conditions=["the user wants to cancel the subscription"])
+    talk = Dialogue(agent)
+    await talk.says("It is too dear", understands(), says("Shall I cancel your subscription?"))
+    await talk.says("Yes", understands(route="Cancel the subscription"), says("Done."))
+    talk.expect(route="Cancel the subscription")
+
+
+async def test_words_for_a_condition_that_does_not_hold_are_not_offered() -> None:
+    canned = ["One moment.", {"text": "It is approved.", "condition": "the manager approved it"}]
+    agent = Agent("Shop", composition_mode="composited_canned", canned_responses=canned)
+    talk = Dialogue(agent)
+    await talk.says("And?", understands(), says("One moment."))
+    assert "It is approved." not in talk.last.trace.prompts[-1]
+    await talk.says("And now?", understands(holds=["the manager approved it"]), says("It is approved."))
+    assert "It is approved." in talk.last.trace.prompts[-1]
