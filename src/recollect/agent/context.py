@@ -43,7 +43,7 @@ async def resolve_context(given: Any, session: SessionState, override: Mapping[s
         raise InvalidArgumentError(
             f"the context is the class {value.__name__}: pass an object of it, or a function that makes one."
         )
-    added, forced = dict(session.context), dict(override or {})
+    added, forced = _copied(session.context), _copied(override or {})
     if value is None or isinstance(value, Mapping):
         return {**_copied(value or {}), **added, **forced}
     names = _names(value)

@@ -9,24 +9,24 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
+from recollect.agent.deciding import decide, decision_note
 from recollect.agent.events import Event, EventSource, create_message_event, create_tool_event, messages_of
 from recollect.agent.hooks import call_after
 from recollect.agent.memory import tools_of, user_of
+from recollect.agent.owning import Key, key_of, owner_of, refuse_foreign
 from recollect.agent.response import Response, StreamChunk, last_chunk
-from recollect.agent.session import Answered, SessionState, WaitingCall, create_session, enter_route
+from recollect.agent.session import Answered, SessionState, create_session
 from recollect.agent.sessions import SessionStore
 from recollect.agent.setting import UNSET
 from recollect.agent.tries import Tries
 from recollect.agent.turn import AgentTurn
-from recollect.chat.approval import Approval, as_approvals, check_runnable, decided
+from recollect.chat.approval import Approval
 from recollect.conversations import checks
 from recollect.conversations.turn_requests import WAIT_SECONDS, TurnRequest
 from recollect.conversations.turns import unkept_turns
 from recollect.errors import (
-    AlreadyDecidedError,
     ConfigurationError,
     InvalidArgumentError,
-    NotFoundError,
     SessionConflictError,
     TurnConflictError,
 )
@@ -37,9 +37,8 @@ from recollect.turn.chatting import Chat, ChatArguments
 from recollect.turn.handle import UserHandle
 from recollect.turn.tolerating import tolerated
 from recollect.turn.values import TurnResult, result_of
-from recollect.types import Message, ReplyDelta, TextDelta, ToolCall, message_text
+from recollect.types import Message, ReplyDelta, TextDelta, message_text
 from recollect.types.conversations import TurnOutcome
-from recollect.types.jsontext import dump_json
 from recollect.types.scope import Scope
 from recollect.types.turns import Identity, Session, TurnProblem
 
@@ -61,10 +60,6 @@ class RespondArguments(TypedDict, total=False):
     idempotency_key: str | None
     trace_id: str | None
     wait: float
-
-
-Key = tuple[Scope | str | None, str]
-"""Whose session it is, and its id: users may call their sessions alike."""
 
 
 @dataclass(slots=True)
@@ -156,7 +151,7 @@ class Responding:
 
     async def _ended(self, begun: _Begun, result: TurnResult) -> Response:
         response = begun.turn.response(result, begun.session.version)
-        key, owner = begun.idempotency_key, _owner(begun.key)
+        key, owner = begun.idempotency_key, owner_of(begun.key)
         answered = Answered(key, response.message) if key is not None else begun.session.answered
         response = replace(response, session=replace(response.session, answered=answered, owner=owner))
         if begun.problems:
@@ -164,7 +159,7 @@ class Responding:
         if self._agent.persistence is not None:
             await self._agent.persistence.save(response.session, _events(self._agent.name, begun.said, response))
         self._tries.forget((*begun.key, begun.session.version))
-        for id in begun.decided:
+        for id in (*begun.decided, *begun.turn.caught_up):
             self._tries.decide(id)
         return response
 
@@ -182,13 +177,14 @@ class Responding:
         if not isinstance(override, Mapping | None):
             raise InvalidArgumentError(f"context_override is a mapping, not {override!r:.80}.")
         async with self._held(session, given) as (found, user):
-            approvals, goes_on, found = self._decisions(given.get("approvals"), history, found)
+            decisions = decide(agent, given.get("approvals"), history, found, self._tries)
+            approvals, goes_on, found = decisions.approvals, decisions.goes_on, decisions.session
             messages = None if history is None else messages_of(history)
             if approvals:
-                messages = messages_of(_note(found, approvals))
+                messages = messages_of(decision_note(found, approvals))
             if agent.persistence is not None and user is None and isinstance(history, str | None):
                 messages = [*messages_of(await agent.persistence.history(found.id, TAIL)), *(messages or ())]
-            key = _key(user, given, found)
+            key = key_of(user, given.get("sender"), found)
             turn = AgentTurn(
                 agent,
                 found,
@@ -229,16 +225,16 @@ class Responding:
             async with self._in_line(session, given.get("wait", WAIT_SECONDS)):
                 found = await store.load(session) or create_session(session)
                 user = await user_of(agent.memory, found, given.get("user"))
-                _refuse_foreign(found, _key(user, given, found))
-                async with self._alone(_key(user, given, found), found):
+                refuse_foreign(found, key_of(user, given.get("sender"), found))
+                async with self._alone(key_of(user, given.get("sender"), found), found):
                     yield found, user
             return
         if not isinstance(session, SessionState | None):
             raise InvalidArgumentError(f"session is a SessionState or the id of one, not {session!r:.80}.")
         found = create_session() if session is None else session
         user = await user_of(agent.memory, found, given.get("user"))
-        _refuse_foreign(found, _key(user, given, found))
-        async with self._alone(_key(user, given, found), found):
+        refuse_foreign(found, key_of(user, given.get("sender"), found))
+        async with self._alone(key_of(user, given.get("sender"), found), found):
             if store is not None and session is not None:
                 stored = await store.load(found.id)
                 version = 0 if stored is None else stored.version
@@ -284,55 +280,6 @@ class Responding:
             yield
         finally:
             self._running.discard(key)
-
-    def _decisions(
-        self, given: Any, history: Any, session: SessionState
-    ) -> tuple[dict[str, Approval], bool, SessionState]:
-        """Decisions on a waiting call of a state; or whether they are for the reply that the log holds; and the session
-        in the route that waits."""
-        if given is None:
-            return {}, False, session
-        if history is not None:
-            raise InvalidArgumentError("approvals go on with a turn: pass them without a history.")
-        approvals = as_approvals(given)
-        again = [id for id in approvals if self._tries.was_decided(id)]
-        if again:
-            raise AlreadyDecidedError(session.id, again)
-        places: dict[str, tuple[str | None, WaitingCall]] = {each.call.id: (None, each) for each in session.waiting}
-        for of, left in session.left.items():
-            places |= {each.call.id: (of, each) for each in left.waiting}
-        if not approvals or not approvals.keys() & places.keys():
-            if self._agent.memory is not None:
-                return {}, True, session
-            waits = ", ".join(places) or "nothing"
-            raise InvalidArgumentError(f"approvals names {', '.join(approvals) or 'no call'}; what waits is: {waits}.")
-        unknown = approvals.keys() - places.keys()
-        routes = {places[id][0] for id in approvals.keys() & places.keys()}
-        if unknown or len(routes) > 1:
-            raise InvalidArgumentError(
-                f"the calls {', '.join(approvals)} wait in different routes, or not at all: decide those of one route"
-                f" at a time. What waits is: {', '.join(places)}."
-            )
-        [route_id] = routes
-        if route_id is not None:
-            title = self._agent.routes_by_id[route_id].title if route_id in self._agent.routes_by_id else route_id
-            session = enter_route(session, route_id, title, at=self._agent.clock())
-        for id, approval in approvals.items():
-            self._check_decision(session, places[id][1], approval)
-        return approvals, False, session
-
-    def _check_decision(self, session: SessionState, waiting: WaitingCall, approval: Approval) -> None:
-        """Refuse a decision that could not be carried out: the call can be decided again."""
-        current = session.current_route
-        route = None if current is None else self._agent.routes_by_id.get(current.id)
-        state = None if route is None else route.state(waiting.state_id)
-        if state is None or state.tool is None:
-            raise ConfigurationError(
-                f"Call {waiting.call.id!r} waits in a state that {self._agent.place} no longer has. Nothing was run."
-            )
-        outcome = decided(waiting.call, approval)
-        if isinstance(outcome, ToolCall):
-            check_runnable(outcome, state.tool)
 
     def _request(self, turn: AgentTurn, session: SessionState, messages: Any, given: RespondArguments) -> TurnRequest:
         agent = self._agent
@@ -395,25 +342,6 @@ class Responding:
         return Chat(user, text, namespace, options.space, agent.model, more, planner=turn, visibility=visibility)
 
 
-def _owner(key: Key) -> str:
-    """Whose session it is, as a session says it."""
-    whose = key[0]
-    if isinstance(whose, Scope):
-        return dump_json([whose.tenant_id, whose.app_id, whose.user_id])
-    return whose or ""
-
-
-def _refuse_foreign(session: SessionState, key: Key) -> None:
-    """A session that another user began is not there for this one."""
-    if session.owner and session.owner != _owner(key):
-        raise NotFoundError("session", session.id, "Users need ids of their own.")
-
-
-def _key(user: UserHandle | None, given: RespondArguments, session: SessionState) -> Key:
-    sender = given.get("sender")
-    return (user.scope if user is not None else None if sender is None else sender.user_id), session.id
-
-
 def _arguments(more: Mapping[str, Any]) -> RespondArguments:
     if not isinstance(more.get("sender"), Identity | None):
         raise InvalidArgumentError(f"sender is an Identity, not {more['sender']!r:.80}.")
@@ -421,17 +349,6 @@ def _arguments(more: Mapping[str, Any]) -> RespondArguments:
     if unknown:
         raise InvalidArgumentError(f"respond takes no {', '.join(sorted(unknown))}.")
     return cast("RespondArguments", more)
-
-
-def _note(session: SessionState, approvals: Mapping[str, Approval]) -> str:
-    """A decision in words, for the model and the log."""
-    words = []
-    for each in session.waiting:
-        approval = approvals.get(each.call.id)
-        if approval is not None:
-            reason = f" ({approval.reason})" if approval.reason else ""
-            words.append(f"{each.call.name} was {'approved' if approval.approved else 'denied'}{reason}")
-    return f"(A person decided: {'; '.join(words)}.)"
 
 
 def _events(agent: str, said: Message | None, response: Response) -> list[Event]:

@@ -71,6 +71,7 @@ class AgentTurn:
         self.session_id = session.id
         self.version = session.version
         self.memory_tools: Callable[[], Awaitable[Sequence[Tool]]] | None = None
+        self.caught_up: tuple[str, ...] = ()
         self.still_due: Callable[[], Awaitable[None]] | None = None
         self._agent = agent
         self._session = session
@@ -103,10 +104,11 @@ class AgentTurn:
         if self.memory_tools is not None:
             self._memory_tools = await self.memory_tools()
         if not self._goes_on:
-            if not self._approvals and any(self._tools.has_run(each.call) for each in self._session.waiting):
-                await self._move(decides=True)  # it was approved in a first try, which failed later
-                self._session = self._moved.session
+            await self._catch_up()
             self._understood = await self._understand(options, messages)
+            if self.caught_up:  # nobody has heard yet what the state that follows has to say
+                heard = replace(self._understood.heard, answered=False)
+                self._understood = replace(self._understood, heard=heard)
             await self._move(decides=bool(self._approvals))
         else:
             self._moved = self._standing()
@@ -121,6 +123,15 @@ class AgentTurn:
         options = self._reply_options(options)
         self._reply_sent = (options.system, tuple(messages))
         return options, messages
+
+    async def _catch_up(self) -> None:
+        """Go on from a call that was approved and run in a first try of this turn, which failed later."""
+        if self._approvals:
+            return
+        self.caught_up = tuple(each.call.id for each in self._session.waiting if self._tools.has_run(each.call))
+        if self.caught_up:
+            await self._move(decides=True)
+            self._session = self._moved.session
 
     async def _resolve(self, messages: Sequence[Message]) -> None:
         agent = self._agent

@@ -1,0 +1,32 @@
+"""Whose a session is: users may call theirs alike, and none sees another's."""
+
+from __future__ import annotations
+
+from recollect.agent.session import SessionState
+from recollect.errors import NotFoundError
+from recollect.turn.handle import UserHandle
+from recollect.types.jsontext import dump_json
+from recollect.types.scope import Scope
+from recollect.types.turns import Identity
+
+Key = tuple[Scope | str | None, str]
+"""Whose session it is, and its id."""
+
+
+def owner_of(key: Key) -> str:
+    """Whose session it is, as a session says it."""
+    whose = key[0]
+    if isinstance(whose, Scope):
+        return dump_json([whose.tenant_id, whose.app_id, whose.user_id])
+    return whose or ""
+
+
+def refuse_foreign(session: SessionState, key: Key) -> None:
+    """A session that another user began is not there for this one."""
+    if session.owner and session.owner != owner_of(key):
+        raise NotFoundError("session", session.id, "Users need ids of their own.")
+
+
+def key_of(user: UserHandle | None, sender: Identity | None, session: SessionState) -> Key:
+    """What a session is known by in this process."""
+    return (user.scope if user is not None else None if sender is None else sender.user_id), session.id
