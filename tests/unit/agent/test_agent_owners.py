@@ -109,7 +109,7 @@ async def test_an_approval_of_another_user_is_refused(rc: Recollect) -> None:
 async def test_a_sender_is_an_identity() -> None:
     agent = asking(model=ScriptedModel([]))
     with pytest.raises(InvalidArgumentError, match="Identity"):
-        await agent.respond("Hi", sender="maya")
+        await agent.respond("Hi", sender="maya")  # type: ignore[arg-type]
 
 
 async def test_what_a_tool_adds_to_a_list_of_the_context_is_not_seen_by_others() -> None:
@@ -148,7 +148,7 @@ async def test_a_tool_that_changes_the_data_it_reads_does_not_change_the_session
     def add(item: str, ctx: ToolContext) -> str:
         """Spoil the data."""
         for data in (ctx.data, ctx.session.extracted):
-            data["cart"].append(item)  # type: ignore[index]
+            data["cart"].append(item)
         return "added"
 
     agent = Agent("Shop")

@@ -131,9 +131,10 @@ def test_it_stands_where_it_could_stand_if_all_had_been_said_at_first(seed: int)
 
 @many
 @given(seed=SEEDS)
-def test_what_tools_on_its_way_gave_is_of_the_data_as_it_is_now(seed: int) -> None:
+def test_what_is_known_was_said_and_tools_on_its_way_ran_with_it(seed: int) -> None:
     said = conversation(seed)
     progress = said.session.progress
+    assert said.session.extracted == said.data
     for id, run in progress.runs.items():
         state = said.route.state(id)
         assert state is not None
@@ -141,10 +142,3 @@ def test_what_tools_on_its_way_gave_is_of_the_data_as_it_is_now(seed: int) -> No
         if id in progress.path:
             [field] = state.tool.parameters["properties"]
             assert run.arguments == ({field: said.data[field]} if field in said.data else {}), state.title
-
-
-@many
-@given(seed=SEEDS)
-def test_what_was_said_is_what_is_known(seed: int) -> None:
-    said = conversation(seed)
-    assert said.session.extracted == said.data

@@ -15,7 +15,6 @@ from recollect.agent.route import Route
 from recollect.agent.session import ToolRun
 from recollect.agent.state import END_ROUTE
 from recollect.testing import Dialogue, says, understands
-from recollect.tools import tool
 from tests.unit.agent.walks import WAITS, Talk
 
 ANOTHER = "the user wants another one"
@@ -34,37 +33,30 @@ class Sale(BaseModel):
 
 
 def by_kind() -> int:
-    """Look up the discount of firms."""
     return 20
 
 
 def by_person() -> int:
-    """Look up the discount of people."""
     return 5
 
 
 def price(discount: int = 0) -> int:
-    """Work out the price."""
     return 100 - discount
 
 
 def quote(to: str, coupon: str = "") -> int:
-    """Work out the price."""
     return 100
 
 
 def charge(price: int = 0) -> str:
-    """Charge a card."""
     return "charged"
 
 
 def book(to: str) -> str:
-    """Book it."""
     return "booked"
 
 
 def inform() -> str:
-    """Inform the desk."""
     return "informed"
 
 
@@ -209,26 +201,19 @@ def test_what_does_not_concern_a_value_that_was_taken_back_is_not_done_or_said_a
     assert (talk.at, talk.ran) == ("Confirm", [("book", {"to": "Rome"})])
 
 
-def test_what_follows_a_tool_that_ran_again_is_said_again() -> None:
+@pytest.mark.parametrize("takes_back_first", [False, True])
+def test_what_follows_a_tool_that_ran_again_is_said_again(takes_back_first: bool) -> None:
     talk = with_terms()
     talk.hear(to="Rome", name="Bo")
     talk.hear()
     talk.hear()
     assert talk.at == "Say goodbye"
+    if takes_back_first:
+        talk.hear(forget=["to"])
+        assert talk.at == "Ask where to"
     moved = talk.hear(to="Oslo")
     assert talk.ran == [("book", {"to": "Rome"}), ("book", {"to": "Oslo"})]
     assert (talk.at, moved.ended) == ("Confirm", False)
-
-
-def test_what_follows_a_tool_that_ran_again_is_said_again_after_a_value_was_taken_back() -> None:
-    talk = with_terms()
-    talk.hear(to="Rome", name="Bo")
-    talk.hear()
-    talk.hear()
-    talk.hear(forget=["to"])
-    assert talk.at == "Ask where to"
-    talk.hear(to="Oslo")
-    assert (talk.at, talk.ran[-1]) == ("Confirm", ("book", {"to": "Oslo"}))
 
 
 def laps(*, repeat: bool = True, forgets: tuple[str, ...] = ()) -> Talk:
@@ -273,13 +258,11 @@ def test_a_lap_that_forgets_nothing_goes_on_with_what_is_known() -> None:
     talk = laps()
     talk.hear(to="Rome")
     talk.hear(holds=[ANOTHER])
-    assert talk.at == "Another one?"
-    assert talk.session.extracted == {"to": "Rome"}
+    assert (talk.at, talk.session.extracted) == ("Another one?", {"to": "Rome"})
 
 
 def test_a_tool_that_counts_goes_on_counting_in_each_lap() -> None:
     def tally(count: int = 0) -> int:
-        """Count."""
         return count + 1
 
     route = sale()
@@ -379,48 +362,24 @@ def waiting_in_a_left_route() -> tuple[Talk, Route, Route]:
 def test_a_call_that_waits_in_a_left_route_is_dropped_once_its_data_is_corrected() -> None:
     talk, pay, chat = waiting_in_a_left_route()
     talk.hear(chat)
-    assert talk.session.left[pay.id].waiting
+    waiting = talk.session.left[pay.id].waiting
+    talk.hear(pay, scores={chat: 100}, to="Rome")
+    assert waiting
+    assert talk.session.left[pay.id].waiting == waiting
     talk.hear(pay, scores={chat: 100}, to="Oslo")
     assert talk.at == "Chat more"
     assert talk.session.left[pay.id].waiting == ()
-    assert talk.session.left[pay.id].extracted == {"to": "Oslo"}
 
 
-def test_a_call_that_waits_in_a_left_route_is_kept_if_the_same_is_said_again() -> None:
+def test_nobody_can_approve_what_was_corrected_in_another_route() -> None:
     talk, pay, chat = waiting_in_a_left_route()
     talk.hear(chat)
-    waiting = talk.session.left[pay.id].waiting
-    talk.hear(pay, scores={chat: 100}, to="Rome")
-    assert talk.session.left[pay.id].waiting == waiting
-
-
-async def test_nobody_can_approve_what_was_corrected_since_in_another_route() -> None:
-    paid: list[str] = []
-
-    @tool(requires_approval=True)
-    def pay(to: str) -> str:
-        """Pay."""
-        paid.append(to)
-        return "paid"
-
-    agent = Agent("Desk")
-    buy = agent.create_route(title="Buy", conditions=["the user buys"], gather_schema=Sale)
-    ask = buy.initial_state.transition_to(chat_state="Ask where to", gather=["to"])
-    ask.transition_to(tool_state=pay).transition_to(chat_state="Thank")
-    chat = agent.create_route(title="Chat", conditions=["the user chats"])
-    chat.initial_state.transition_to(chat_state="Chat").transition_to(chat_state="Chat more")
-    talk = Dialogue(agent)
-    await talk.says("To Rome", understands(buy, to="Rome"), says("I have asked"))
-    await talk.says("Nice day", understands(chat), says("Yes"))
-    talk.expect(pending=["pay"])
-    meant = {chat: 90, buy: 60}
-    await talk.says("By the way, to Oslo", understands(scores=meant, to="Oslo"), says("Noted"))
-    talk.expect(route="Chat", pending=[])
-    await talk.says("Back to it", understands(buy), says("I have asked"))
-    talk.expect(route="Buy", pending=["pay"])
-    assert [call.input for call in talk.last.pending] == [{"to": "Oslo"}]
-    await talk.decides(True, says("Paid"))
-    assert paid == ["Oslo"]
+    talk.hear(pay, scores={chat: 100}, to="Oslo")
+    talk.hear(pay)
+    assert [each.call.input for each in talk.session.waiting] == [{"to": "Oslo"}]
+    talk.tools["book"] = "booked"
+    talk.hear(decides=True)
+    assert (talk.at, talk.ran) == ("Thank", [("book", {"to": "Oslo"})])
 
 
 def test_a_call_that_waits_is_dropped_with_its_route() -> None:
