@@ -1,0 +1,124 @@
+"""A travel desk: an agent with a route, its model scripted, for tests of agents that remember."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, Field
+
+from recollect import (
+    User,
+    message_text,
+    tool,
+)
+from recollect.agent import (
+    END_ROUTE,
+    Agent,
+    Response,
+    Route,
+    SessionState,
+    session_data_to_state,
+    session_state_to_data,
+)
+from recollect.testing import ScriptedModel, understands
+from recollect.types.conversations import StoredMessage
+
+NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
+WHOLE = "Two of us to Rome, please."
+RECALLING = {"recall_by_topic", "recall_by_entity", "recall_timeline"}
+
+
+class Trip(BaseModel):
+    destination: str
+    passengers: int = Field(ge=1)
+
+
+class Desk:
+    """A travel agent and what it has done."""
+
+    def __init__(self, memory: Any, script: Any = (), *, approval: bool = False, **more: Any) -> None:
+        self.model = ScriptedModel(script)
+        self.searched: list[tuple[str, int]] = []
+        self.paid: list[int] = []
+        self.agent = Agent("Wanda", goal="Book trips", model=self.model, memory=memory, **more)
+        self.book: Route = self.agent.create_route(
+            "Book a trip", conditions=["the user wants to travel"], gather_schema=Trip
+        )
+        ask = self.book.initial_state.transition_to(
+            chat_state="Ask where to and how many", gather=["destination", "passengers"]
+        )
+        search = ask.transition_to(tool_state=tool(requires_approval=approval)(self.search))
+        search.transition_to(chat_state="Offer what was found").transition_to(state=END_ROUTE)
+
+    def search(self, destination: str, passengers: int) -> list[str]:
+        """Find trips."""
+        self.searched.append((destination, passengers))
+        return [f"the night train to {destination}"]
+
+    def script(self, *steps: Any) -> None:
+        """What the model says next."""
+        self.model._script[len(self.model.requests) :] = steps
+
+    def reads(self, **stated: Any) -> Any:
+        """The model reads a message about the trip."""
+        return understands(self.book, **stated)
+
+    @property
+    def systems(self) -> list[str]:
+        return [str(asked.system) for asked in self.model.requests]
+
+
+def whole(desk: Desk, answer: Any = "The night train?") -> None:
+    """One message that says everything is read and answered."""
+    desk.script(desk.reads(destination="Rome", passengers=2), answer)
+
+
+def paying(paid: list[int]) -> Any:
+    @tool(requires_approval=True)
+    def pay(amount: int) -> str:
+        """Pay."""
+        paid.append(amount)
+        return f"paid {amount}"
+
+    return pay
+
+
+def stored_away(session: SessionState) -> SessionState:
+    """The session as another process reads it."""
+    return session_data_to_state(session.id, json.loads(json.dumps(session_state_to_data(session))))
+
+
+async def log(user: User, id: str | None, **more: Any) -> list[StoredMessage]:
+    assert id is not None
+    return await user.conversations.messages(id, **more)
+
+
+async def texts(user: User, id: str | None, **more: Any) -> list[str]:
+    return [message.text for message in await log(user, id, **more)]
+
+
+def sent(model: ScriptedModel, number: int = -1) -> list[str]:
+    """The messages of a request."""
+    return [message_text(message) for message in model.requests[number].messages]
+
+
+async def to_the_end(agent: Agent, *given: Any, **more: Any) -> Response:
+    """The response of a stream."""
+    chunks = [chunk async for chunk in agent.respond_stream(*given, **more)]
+    assert [chunk.done for chunk in chunks] == [False] * (len(chunks) - 1) + [True]
+    assert "".join(chunk.delta for chunk in chunks) == chunks[-1].accumulated
+    response = chunks[-1].response
+    assert response is not None
+    return response
+
+
+async def at_once(agent: Agent, *given: Any, **more: Any) -> Response:
+    return await agent.respond(*given, **more)
+
+
+ways = pytest.mark.parametrize("ask", [at_once, to_the_end], ids=["respond", "respond_stream"])
+Ask = Callable[..., Any]
