@@ -44,6 +44,8 @@ class StateTools:
         state, tool = wanted.state, wanted.state.tool
         assert tool is not None
         waiting = next((each.call for each in wanted.session.waiting if each.state_id == state.id), None)
+        if state.id in self._done.running:  # of a try that was cancelled: what it does is done first
+            await asyncio.wait([self._done.running[state.id]])
         earlier = None if waiting is None else self._done.runs.get(waiting.id)
         if earlier is None and not state.repeat:
             earlier = self._done.states.get(state.id)
@@ -81,7 +83,9 @@ class StateTools:
         if tool.is_async:
             return await run()
         # A thread cannot be stopped. If the turn is, what it does is still noted, for whoever tries again.
-        return await asyncio.shield(asyncio.ensure_future(run()))
+        running = self._done.running[state_id] = asyncio.ensure_future(run())
+        running.add_done_callback(lambda _: self._done.running.pop(state_id, None))
+        return await asyncio.shield(running)
 
     def _made(self, call: ToolCall, result: ToolResult) -> tuple[Ran, ToolInvocation]:
         updates, self._updates = self._updates, []

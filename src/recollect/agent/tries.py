@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import OrderedDict
 from dataclasses import dataclass, field
@@ -16,10 +17,14 @@ SECONDS = 900.0
 
 @dataclass(slots=True)
 class Done:
-    """What the tools of one turn gave: by the approved call, or by state and arguments; and the last of each state."""
+    """What the tools of one turn gave: by the approved call, or by state and arguments; and the last of each state.
+
+    `running` are those in threads that nobody can stop, though their turn was, by state.
+    """
 
     runs: dict[str, tuple[Ran, ToolInvocation]] = field(default_factory=dict)
     states: dict[str, tuple[Ran, ToolInvocation]] = field(default_factory=dict)
+    running: dict[str, asyncio.Future[tuple[Ran, ToolInvocation]]] = field(default_factory=dict)
     since: float = field(default_factory=time.monotonic)
 
 
