@@ -44,7 +44,6 @@ def built(count: int, model: Any, **more: Any) -> Agent:
         condition, action = routing.guideline(number)
         agent.create_guideline(action=action, condition=condition)
     agent.check()
-    agent.prepare()
     return agent
 
 

@@ -58,6 +58,11 @@ class Relevance:
     def __len__(self) -> int:
         return len(self._texts)
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether the texts have been read."""
+        return len(self) < 2 or "_index" in self.__dict__
+
     def prepare(self) -> None:
         """Read the texts and load the vectors now, not at the first `rank`: up to half a second, once in a process."""
         if len(self) > 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -122,11 +123,14 @@ class Setting:
     def _changes(self) -> tuple[int, ...]:
         return tuple([route.changes for route in self.routes_by_id.values()])
 
-    def prepare(self) -> None:
-        """Load what ranks routes, which the first turn would do otherwise. Needless with a handful of routes."""
+    async def prepare(self) -> None:
+        """Load what ranks routes, which the first turn does otherwise: up to half a second, in a thread. With a handful
+        of routes there is nothing to load."""
         routes = tuple(self.routes_by_id.values())
         if len(routes) > self.limits.in_play:
-            self._relevance(routes).prepare()
+            relevance = self._relevance(routes)
+            if not relevance.is_ready:
+                await asyncio.to_thread(relevance.prepare)
 
     def offered_routes(self) -> Sequence[Route]:
         """Routes to mention where none is active."""

@@ -148,6 +148,7 @@ class AgentTurn:
             return Understanding()
         if not messages or messages[-1].role != "user":
             return Understanding(Heard(answered=False))
+        await self._agent.prepare()
         asked = self._questions(topic_of(messages))
         if asked.is_empty:
             return Understanding()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from dataclasses import dataclass
 from datetime import date
 from typing import Any
@@ -20,6 +21,7 @@ from recollect import (
     session_data_to_state,
     session_state_to_data,
 )
+from recollect.agent.relevance import Relevance
 from recollect.agent.state import State
 from recollect.testing import Dialogue, ScriptedModel, says, understands
 
@@ -215,3 +217,22 @@ async def test_words_for_a_condition_that_does_not_hold_are_not_offered() -> Non
     assert "It is approved." not in talk.last.trace.prompts[-1]
     await talk.says("And now?", understands(holds=["the manager approved it"]), says("It is approved."))
     assert "It is approved." in talk.last.trace.prompts[-1]
+
+
+async def test_many_routes_are_read_in_a_thread_before_they_are_ranked(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+    prepare = Relevance.prepare
+
+    def noted(relevance: Relevance) -> None:
+        made.append(threading.get_ident())
+        prepare(relevance)
+
+    monkeypatch.setattr(Relevance, "prepare", noted)
+    agent = Agent("Wanda", limits={"in_play": 1})
+    for number in range(3):
+        agent.create_route(f"Arrange flight {number}", conditions=["the user wants to fly"])
+    talk = Dialogue(agent)
+    await talk.says("A flight", understands(), says("Which?"))
+    await talk.says("The first", understands(), says("Sure."))
+    [thread] = made
+    assert thread != threading.get_ident()
