@@ -62,11 +62,6 @@ def define_tool(
     )
 
 
-def tool_id(tool: Tool) -> str:
-    """The id of any tool."""
-    return tool.id if isinstance(tool, DefinedTool) else generate_tool_id(tool.name)
-
-
 def _with_context(name: str, handler: Callable[..., Any]) -> Callable[..., Any]:
     """The handler without its first parameter, where that is the context."""
     try:
