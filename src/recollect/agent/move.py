@@ -1,7 +1,7 @@
 """Where a conversation goes next: pure code over the routes, the session, and what was understood.
 
 `move` is a generator: it yields each tool that a state runs and is sent what came of it, so that nothing here waits
-for anything. A walk enters no state twice, so it ends.
+for anything. A walk enters no state more than twice, so it ends.
 """
 
 from __future__ import annotations
