@@ -410,3 +410,19 @@ async def test_the_tokens_of_reading_a_message_count(url: str, exporter: InMemor
     [turn] = [span for span in exporter.get_finished_spans() if span.name.startswith("invoke_agent")]
     assert (response.usage.input_tokens, response.usage.output_tokens) == (20, 2)
     assert (turn.attributes or {})["gen_ai.usage.input_tokens"] == 20
+
+
+@pytest.mark.parametrize("place", ["agent", "route"])
+async def test_a_call_of_a_guidelines_tool_can_be_decided_though_its_condition_is_not_judged_again(
+    maya: User, place: str
+) -> None:
+    paid: list[int] = []
+    desk = Desk(maya)
+    guideline = {"condition": "the user is angry", "action": "Pay them.", "tools": [paying(paid)]}
+    (desk.agent if place == "agent" else desk.book).create_guideline(guideline)
+    desk.script(desk.reads(holds=["the user is angry"]), calls("pay", amount=5))
+    asked = await desk.agent.respond("Outrageous!", create_session("web"))
+    [call] = asked.pending
+    desk.script("Paid.")
+    done = await desk.agent.respond(session=asked.session, approvals={call.id: True})
+    assert (done.message, paid) == ("Paid.", [5])
