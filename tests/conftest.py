@@ -14,6 +14,8 @@ from tests.support.wire import WireServer
 
 __all__ = ["postgres_server", "postgres_url"]
 
+pytest_plugins = ["tests.support.servers.fixtures", "tests.support.servers.table"]
+
 settings.register_profile("recollect", deadline=None)
 settings.load_profile("recollect")
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.postgres import PostgresServer
+from tests.support.servers.versions import VERSIONS
 
 _numbers = itertools.count(1)
 
@@ -18,6 +19,7 @@ def postgres_server() -> Iterator[PostgresServer]:
     server = PostgresServer()
     try:
         server.start()
+        VERSIONS[server.name] = server.version
         yield server
     finally:
         server.remove()

@@ -20,6 +20,8 @@ USER = "nobody"
 class PostgresServer:
     """Starts, kills and restarts a server of its own."""
 
+    name = "PostgreSQL"
+
     def __init__(self) -> None:
         self._bin = _programs()
         self._as_root = os.geteuid() == 0
@@ -34,6 +36,11 @@ class PostgresServer:
 
     def url(self, database: str = "postgres", user: str = "postgres") -> str:
         return f"postgresql://{user}@127.0.0.1:{self.port}/{database}"
+
+    @property
+    def version(self) -> str:
+        """What the running server says of itself."""
+        return self.psql("SHOW server_version")
 
     def start(self) -> None:
         settings = {

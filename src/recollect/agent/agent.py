@@ -44,7 +44,8 @@ class Agent(Setting):
     - `memory`: a user's handle (`rc.user("maya")`), a function of the session that gives one, or a `Recollect` whose
       users the sessions name (`create_session(metadata={"user_id": "maya"})`). Conversations are then kept and
       remembered; `memory_options` says how.
-    - `persistence`: where sessions are kept between turns; without, pass `response.session` on yourself.
+    - `persistence`: where sessions are kept between turns, such as `Persistence(SqliteAdapter("agent.db"))`; without,
+      pass `response.session` on yourself.
     - `before_response`, `after_response`: functions that are called around each response.
 
     >>> import asyncio

@@ -67,11 +67,15 @@ def model(what: str, given: Any) -> Any:
 
 
 def session_store(given: Any) -> Any:
-    """Something that keeps sessions, or nothing."""
+    """Something that keeps sessions, or nothing. An adapter, or the arguments of a `Persistence`, are enough."""
+    if isinstance(given, Mapping) or hasattr(given, "session_repository"):
+        from recollect.agent.persistence import Persistence
+
+        return instance("persistence", Persistence, given if isinstance(given, Mapping) else {"adapter": given})
     missing = [name for name in ("load", "save", "history") if not callable(getattr(given, name, None))]
     if given is not None and missing:
         raise InvalidArgumentError(
-            f"persistence keeps sessions, such as InMemorySessions(); {given!r:.80} has no {', '.join(missing)}."
+            f"persistence keeps sessions, such as Persistence(InMemoryAdapter()); {given!r:.80} has no {', '.join(missing)}."
         )
     return given
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any, TypeAlias
 
@@ -145,6 +145,20 @@ def event_of_mapping(given: Mapping[str, Any]) -> Event:
     """
     moment = _first(given, "creation_utc", "creationUtc")
     return event_of(given.get("kind"), given.get("source"), given.get("data"), moment)
+
+
+def plain_event(event: Event) -> dict[str, Any]:
+    """An event as a mapping, which `event_of_mapping` reads.
+
+    >>> plain_event(event_of("status", "agent", {"status": "typing"}))["data"]
+    {'status': 'typing', 'data': {}}
+    """
+    return {
+        "kind": event.kind.value,
+        "source": event.source.value,
+        "data": {each.name: getattr(event.data, each.name) for each in fields(event.data)},
+        "creation_utc": event.creation_utc,
+    }
 
 
 def _message_data(data: Mapping[str, Any]) -> MessageEventData:

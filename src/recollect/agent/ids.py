@@ -3,22 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import re
 
 from recollect.errors import InvalidArgumentError
-from recollect.types.names import folded
-
-_OTHER = re.compile(r"[\W_]+")
-LONGEST = 40
-
-
-def slug(text: str) -> str:
-    """A text as part of an id: lower case, words joined by `_`; other alphabets are kept.
-
-    >>> slug("User Onboarding!")
-    'user_onboarding'
-    """
-    return _OTHER.sub("_", folded(text)).strip("_")[:LONGEST].strip("_")
+from recollect.types.names import slug
 
 
 def generate_route_id(title: str) -> str:

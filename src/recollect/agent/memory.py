@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, cast
 
-from recollect.agent.ids import slug
 from recollect.agent.session import SessionState
 from recollect.errors import ConfigurationError, InvalidArgumentError
 from recollect.tools import Tool
 from recollect.turn.chatting import CLOSE_AFTER
 from recollect.turn.handle import UserHandle
 from recollect.turn.remembering import Remembering
+from recollect.types.names import slug
 
 MemorySource = Any
 """A user's handle, a `Recollect`, or a function of the session that gives a handle."""

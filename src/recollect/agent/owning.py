@@ -21,9 +21,16 @@ def owner_of(key: Key) -> str:
     return whose or ""
 
 
+def user_id_of(key: Key) -> str | None:
+    """The id of the user whose session it is, if that is known."""
+    return key[0].user_id if isinstance(key[0], Scope) else key[0]
+
+
 def refuse_foreign(session: SessionState, key: Key) -> None:
-    """A session that another user began is not there for this one."""
-    if session.owner and session.owner != owner_of(key):
+    """A session that another user began, or that was created for another one, is not there for this one."""
+    user_id, meant = user_id_of(key), session.metadata.get("user_id")
+    is_anothers = user_id is not None and isinstance(meant, str) and meant not in ("", user_id)
+    if is_anothers or (session.owner and session.owner != owner_of(key)):
         raise NotFoundError("session", session.id, "Users need ids of their own.")
 
 

@@ -13,7 +13,7 @@ from recollect.agent.deciding import decide, decision_note
 from recollect.agent.events import Event, EventSource, create_message_event, create_tool_event, messages_of
 from recollect.agent.hooks import call_after
 from recollect.agent.memory import tools_of, user_of
-from recollect.agent.owning import Key, key_of, owner_of, refuse_foreign
+from recollect.agent.owning import Key, key_of, owner_of, refuse_foreign, user_id_of
 from recollect.agent.response import Response, StreamChunk, last_chunk
 from recollect.agent.session import Answered, SessionState, create_session
 from recollect.agent.sessions import SessionStore
@@ -156,8 +156,11 @@ class Responding:
         response = replace(response, session=replace(response.session, answered=answered, owner=owner))
         if begun.problems:
             response = replace(response, problems=(*begun.problems, *response.problems))
-        if self._agent.persistence is not None:
-            await self._agent.persistence.save(response.session, _events(self._agent.name, begun.said, response))
+        store = self._agent.persistence
+        if store is not None and _saves(store):
+            said = _events(self._agent.name, begun.said, response)
+            user_id = user_id_of(begun.key)
+            await store.save(response.session, said, agent_name=self._agent.name, user_id=user_id)
         self._tries.forget((*begun.key, begun.session.version))
         for id in (*begun.decided, *begun.turn.caught_up):
             self._tries.decide(id)
@@ -203,7 +206,7 @@ class Responding:
                 return
             if begun.idempotency_key is not None and user is None and agent.persistence is None:
                 raise InvalidArgumentError("idempotency_key needs something that remembers it: persistence or memory.")
-            if agent.persistence is not None:
+            if agent.persistence is not None and _saves(agent.persistence):
                 turn.still_due = partial(self._still_due, agent.persistence, found)
             if user is None:
                 begun.request = self._request(turn, found, messages or (), given)
@@ -235,7 +238,7 @@ class Responding:
         user = await user_of(agent.memory, found, given.get("user"))
         refuse_foreign(found, key_of(user, given.get("sender"), found))
         async with self._alone(key_of(user, given.get("sender"), found), found):
-            if store is not None and session is not None:
+            if store is not None and session is not None and _saves(store):
                 stored = await store.load(found.id)
                 version = 0 if stored is None else stored.version
                 if version != found.version:
@@ -340,6 +343,11 @@ class Responding:
         text = None if goes_on or last is None else message_text(last)
         visibility = "internal" if approvals else "user"
         return Chat(user, text, namespace, options.space, agent.model, more, planner=turn, visibility=visibility)
+
+
+def _saves(store: SessionStore) -> bool:
+    """Whether turns are saved there; otherwise it is for the application to do."""
+    return bool(getattr(store, "auto_save", True))
 
 
 def _arguments(more: Mapping[str, Any]) -> RespondArguments:

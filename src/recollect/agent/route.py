@@ -10,12 +10,13 @@ from typing import Any, Literal, TypedDict
 from recollect.agent.drawing import described, route_mermaid
 from recollect.agent.flow import check_route, check_way
 from recollect.agent.gathering import GatherSchema
-from recollect.agent.ids import generate_route_id, generate_state_id, slug
+from recollect.agent.ids import generate_route_id, generate_state_id
 from recollect.agent.session import SessionState, known_in
 from recollect.agent.state import State, Transition, canned, fields_known
 from recollect.agent.value_reading import InvalidValue
 from recollect.agent.values import Guideline, as_value
 from recollect.errors import FlowError
+from recollect.types.names import slug
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,14 @@ from recollect.agent.session import (
 from recollect.agent.value_reading import plain_value
 from recollect.errors import InvalidArgumentError
 from recollect.types import as_tool_call
+from recollect.types.sessions import SessionData
 from recollect.types.times import utc_now
+
+_PARTS = frozenset(
+    {"extracted", "route_history", "metadata", "progress", "left", "context", "answered", "waiting", "owner"}
+    | {"current_route_title", "current_route_entered_at", "current_state_description", "current_state_entered_at"}
+)
+"""What of the collected data is the session's own."""
 
 
 def session_state_to_data(session: SessionState) -> dict[str, Any]:
@@ -36,21 +43,20 @@ def session_state_to_data(session: SessionState) -> dict[str, Any]:
     return {
         "id": session.id,
         "version": session.version,
-        "owner": session.owner,
         "current_route": None if route is None else route.id,
         "current_state": None if state is None else state.id,
         "collected_data": {
-            "extracted": _plain(session.extracted),
+            "extracted": plain_data(session.extracted),
             "route_history": [_plain_visit(visit) for visit in session.route_history],
             "current_route_title": None if route is None else route.title,
             "current_route_entered_at": None if route is None else route.entered_at.isoformat(),
             "current_state_description": None if state is None else state.description,
             "current_state_entered_at": None if state is None else state.entered_at.isoformat(),
-            "metadata": _plain(session.metadata),
+            "metadata": plain_data(session.metadata),
             "progress": _plain_progress(session.progress),
             "left": {
                 id: {
-                    "extracted": _plain(kept.extracted),
+                    "extracted": plain_data(kept.extracted),
                     "state": None if kept.state is None else kept.state.id,
                     "state_description": None if kept.state is None else kept.state.description,
                     "state_entered_at": None if kept.state is None else kept.state.entered_at.isoformat(),
@@ -61,17 +67,20 @@ def session_state_to_data(session: SessionState) -> dict[str, Any]:
                 }
                 for id, kept in session.left.items()
             },
-            "context": _plain(session.context),
+            "context": plain_data(session.context),
             "answered": None
             if session.answered is None
             else {"key": session.answered.key, "message": session.answered.message},
             "waiting": _plain_waiting(session.waiting),
+            "owner": session.owner,
         },
     }
 
 
-def session_data_to_state(session_id: str, data: Mapping[str, Any]) -> SessionState:
-    """A session from what `session_state_to_data` gave; parts that are missing are as in a new session.
+def session_data_to_state(session_id: str, data: SessionData | Mapping[str, Any]) -> SessionState:
+    """A session from what `session_state_to_data` gave, or from its row; what is missing is as in a new session.
+
+    What else `collected_data` holds is your own, and is in the session's metadata.
 
     Dates among the gathered values come back as the text they were stored as; the agent reads them by its schema.
 
@@ -81,7 +90,7 @@ def session_data_to_state(session_id: str, data: Mapping[str, Any]) -> SessionSt
     True
     """
     try:
-        return _read(session_id, data)
+        return _read(session_id, _of_row(data) if isinstance(data, SessionData) else data)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InvalidArgumentError(
             f"session {session_id!r} cannot be read from its data ({type(error).__name__}: {error});"
@@ -89,11 +98,32 @@ def session_data_to_state(session_id: str, data: Mapping[str, Any]) -> SessionSt
         ) from error
 
 
+def plain_data(value: Any) -> Any:
+    """A value as JSON has it; a number that is none is left out."""
+    return _finite(plain_value(value, str))
+
+
+def _of_row(row: SessionData) -> dict[str, Any]:
+    """A row as data; its owner's id and its dates are metadata unless the session says otherwise."""
+    kept = dict(row.collected_data)
+    known: dict[str, Any] = {"created_at": row.created_at, "last_updated_at": row.updated_at}
+    if row.user_id is not None:
+        known["user_id"] = row.user_id
+    kept["metadata"] = {**known, **(kept.get("metadata") or {})}
+    return {
+        "version": row.version,
+        "current_route": row.current_route,
+        "current_state": row.current_state,
+        "collected_data": kept,
+    }
+
+
 def _read(session_id: str, data: Mapping[str, Any]) -> SessionState:
     kept = data.get("collected_data") or {}
     now = utc_now()
     route, state = data.get("current_route"), data.get("current_state")
-    metadata = dict(kept.get("metadata") or {})
+    own = {name: value for name, value in kept.items() if name not in _PARTS}
+    metadata = {**own, **(kept.get("metadata") or {})}
     for name in ("created_at", "last_updated_at"):
         if isinstance(metadata.get(name), str):
             with contextlib.suppress(ValueError):  # the application's own words
@@ -123,7 +153,7 @@ def _read(session_id: str, data: Mapping[str, Any]) -> SessionState:
             for id, each in (kept.get("left") or {}).items()
         },
         context=dict(kept.get("context") or {}),
-        owner=str(data.get("owner") or ""),
+        owner=str(kept.get("owner") or data.get("owner") or ""),
         answered=Answered(**kept["answered"]) if kept.get("answered") else None,
         waiting=_waiting(kept.get("waiting")),
     )
@@ -177,7 +207,7 @@ def _plain_visit(visit: RouteVisit) -> dict[str, Any]:
 
 def _plain_waiting(waiting: tuple[WaitingCall, ...]) -> list[dict[str, Any]]:
     return [
-        {"state": each.state_id, "id": each.call.id, "name": each.call.name, "input": _plain(each.call.input)}
+        {"state": each.state_id, "id": each.call.id, "name": each.call.name, "input": plain_data(each.call.input)}
         for each in waiting
     ]
 
@@ -189,12 +219,12 @@ def _plain_progress(progress: Progress) -> dict[str, Any]:
         "runs": {
             id: {
                 "tool": run.tool,
-                "arguments": _plain(run.arguments),
+                "arguments": plain_data(run.arguments),
                 "content": run.content,
                 "error": run.error,
-                "basis": _plain(run.basis),
-                "gave": _plain(run.gave),
-                "had": _plain(run.had),
+                "basis": plain_data(run.basis),
+                "gave": plain_data(run.gave),
+                "had": plain_data(run.had),
                 "has_acted": run.has_acted,
             }
             for id, run in progress.runs.items()
@@ -203,11 +233,6 @@ def _plain_progress(progress: Progress) -> dict[str, Any]:
         "answered": list(progress.answered),
         "forgotten": list(progress.forgotten),
     }
-
-
-def _plain(value: Any) -> Any:
-    """A value as JSON has it; a number that is none is left out."""
-    return _finite(plain_value(value, str))
 
 
 def _finite(value: Any) -> Any:

@@ -14,7 +14,8 @@ class SessionStore(Protocol):
     """Keeps sessions: what `Agent(persistence=...)` takes.
 
     `save` stores a session and what was said in its turn, in one step. It raises `SessionConflictError` unless the
-    stored version is the one before the session's: a turn that lost a race saves nothing.
+    stored version is the one before the session's: a turn that lost a race saves nothing. `Persistence` keeps them in a
+    database; one with `auto_save` set to False is only read from.
 
     >>> store: SessionStore = InMemorySessions()
     """
@@ -23,8 +24,15 @@ class SessionStore(Protocol):
         """The session of that id, if it is stored."""
         ...
 
-    async def save(self, session: SessionState, events: Sequence[Event]) -> None:
-        """Store a session after a turn."""
+    async def save(
+        self,
+        session: SessionState,
+        events: Sequence[Event],
+        *,
+        agent_name: str | None = None,
+        user_id: str | None = None,
+    ) -> None:
+        """Store a session after a turn, with whose it is, if that is known."""
         ...
 
     async def history(self, session_id: str, limit: int) -> Sequence[Event]:
@@ -50,7 +58,14 @@ class InMemorySessions:
         """The session of that id, if it is stored."""
         return self._sessions.get(session_id)
 
-    async def save(self, session: SessionState, events: Sequence[Event]) -> None:
+    async def save(
+        self,
+        session: SessionState,
+        events: Sequence[Event],
+        *,
+        agent_name: str | None = None,
+        user_id: str | None = None,
+    ) -> None:
         """Store a session after a turn."""
         stored = self._sessions.get(session.id)
         found = 0 if stored is None else stored.version

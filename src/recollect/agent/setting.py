@@ -9,7 +9,6 @@ from typing import Any
 
 from recollect.agent.canned import CannedResponse, fill
 from recollect.agent.domains import DomainRegistry
-from recollect.agent.ids import slug
 from recollect.agent.relevance import Relevance
 from recollect.agent.route import Route
 from recollect.agent.session import SessionState
@@ -20,6 +19,7 @@ from recollect.chat import ChatOptions
 from recollect.conversations.turn_options import resolve_options
 from recollect.errors import ConfigurationError, FlowError
 from recollect.tools import Tool, as_tool
+from recollect.types.names import slug
 
 UNSET = "-"
 """The model's name where none is set."""

@@ -27,7 +27,7 @@ class SqlConversations:
         self._engine = engine
 
     async def create(self, scope: Scope, conversation: Conversation) -> Conversation:
-        await self._engine.write(scope, partial(_create, _conversation_values(conversation)))
+        await self._engine.write(scope, partial(create_conversation, conversation_values(conversation)))
         return conversation
 
     async def in_session(self, scope: Scope, namespace: str, session_id: str | None) -> Conversation | None:
@@ -38,7 +38,7 @@ class SqlConversations:
         found = await self.in_session(scope, conversation.namespace, conversation.session_id)
         if found is None:
             session = {"namespace": conversation.namespace, "session_id": conversation.session_id}
-            values = _conversation_values(conversation)
+            values = conversation_values(conversation)
             found = await self._engine.write(scope, partial(_find_or_create, scope, session, values))
         return conversation if found is None else found
 
@@ -58,7 +58,7 @@ class SqlConversations:
         return await self._engine.read(scope, partial(_list, name, values))
 
     async def close(self, scope: Scope, id: str, *, now: datetime) -> Conversation:
-        return await self._engine.write(scope, partial(_close, id, to_micros(now)))
+        return await self._engine.write(scope, partial(close_conversation, id, to_micros(now)))
 
     async def close_stale(
         self, scope: Scope | None, *, idle_since: datetime | None, now: datetime
@@ -181,7 +181,8 @@ def _everyones(values: dict[str, Any]) -> Operation[list[tuple[Scope, str]]]:
     return [(Scope(row[0], row[1], row[2]), row[3]) for row in found]
 
 
-def _conversation_values(conversation: Conversation) -> dict[str, Any]:
+def conversation_values(conversation: Conversation) -> dict[str, Any]:
+    """The values a conversation binds."""
     after = conversation.close_after
     return {
         "id": conversation.id,
@@ -208,7 +209,7 @@ def _find_or_create(
     )
     found = yield from _in_session(session)
     if found is None:
-        yield from _create(values)
+        yield from create_conversation(values)
     return found
 
 
@@ -217,7 +218,8 @@ def _due(now: int) -> Operation[list[str]]:
     return [row[0] for row in found]
 
 
-def _create(values: dict[str, Any]) -> Operation[None]:
+def create_conversation(values: dict[str, Any]) -> Operation[None]:
+    """Insert a conversation, and tell of it."""
     yield "conversation_create", values
     data = {"namespace": values["namespace"]}
     yield event("conversation.created", values["id"], data, values["now"])
@@ -233,7 +235,8 @@ def _list(name: str, values: dict[str, Any]) -> Operation[list[Conversation]]:
     return [rows.conversation(row) for row in found]
 
 
-def _close(id: str, now: int) -> Operation[Conversation]:
+def close_conversation(id: str, now: int) -> Operation[Conversation]:
+    """Close a conversation; one that is closed is given as it is."""
     closed = yield from _close_idle(id, now, FOREVER, FOREVER)
     if closed is None:
         closed = yield from _get(id)

@@ -13,7 +13,7 @@ from functools import partial
 from itertools import accumulate
 from typing import Any
 
-from recollect.stores import job_rows, memory_rows, rows
+from recollect.stores import job_rows, memory_rows, rows, session_rows
 from recollect.stores.chains import NEVER_HELD
 from recollect.stores.engine import Operation
 from recollect.types.bindings import ANY, Binding
@@ -147,6 +147,7 @@ def _space(row: Sequence[Any]) -> Record:
 
 LISTED |= {
     "conversations": partial(_read, rows.conversation),
+    "sessions": partial(_read, session_rows.session),
     "spaces": _space,
     "entities": partial(_read, memory_rows.entity),
     "jobs": partial(_read, job_rows.job),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from recollect.stores.agent_sessions import SqlAgentSessions
 from recollect.stores.bindings import SqlBindings
 from recollect.stores.conversations import SqlConversations
 from recollect.stores.engine import Engine
@@ -18,6 +19,7 @@ class SqlStore:
         self._engine = engine
         self.url = url
         self.conversations = SqlConversations(engine)
+        self.sessions = SqlAgentSessions(engine)
         self.memories = SqlMemories(engine)
         self.events = SqlEvents(engine, sequenced=sequenced)
         self.bindings = SqlBindings(engine, self.events)

@@ -9,6 +9,8 @@ import unicodedata
 from recollect.types.caches import forgets
 
 LONGEST = 100
+SLUG_LENGTH = 40
+_OTHER = re.compile(r"[\W_]+")
 _ACCENTS = re.compile("([a-z\u00df-\u024f\u0370-\u03ff])[\u0300-\u036f]+")
 """Marks that a reader may leave out: those of Latin and Greek letters. Elsewhere they make another letter."""
 
@@ -21,6 +23,15 @@ def folded(name: str) -> str:
     """
     # Names come again and again; questions, which are folded too, are long, and are not to be kept.
     return _kept(name) if len(name) <= LONGEST else _folded(name)
+
+
+def slug(text: str) -> str:
+    """A text as part of an id: lower case, words joined by `_`; other alphabets are kept.
+
+    >>> slug("User Onboarding!")
+    'user_onboarding'
+    """
+    return _OTHER.sub("_", folded(text)).strip("_")[:SLUG_LENGTH].strip("_")
 
 
 def _folded(name: str) -> str:

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.agent.ids import LONGEST, generate_route_id, generate_state_id, generate_tool_id, slug
+from recollect.agent.ids import generate_route_id, generate_state_id, generate_tool_id
 from recollect.errors import InvalidArgumentError
+from recollect.types.names import SLUG_LENGTH, slug
 
 
 def test_the_ids_of_this_version_are_those_of_every_version() -> None:
@@ -57,7 +58,7 @@ def test_an_id_is_short_and_has_no_spaces(title: str) -> None:
     made = generate_route_id(title)
     assert made == generate_route_id(title)
     assert re.fullmatch(r"route_(\w+_)?[0-9a-f]{8}", made)
-    assert len(made) <= len("route_") + LONGEST + 9
+    assert len(made) <= len("route_") + SLUG_LENGTH + 9
     assert made.encode()
 
 

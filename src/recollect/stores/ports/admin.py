@@ -11,7 +11,9 @@ from typing import Any, Literal, Protocol, get_args
 
 from recollect.types.scope import Scope
 
-Collection = Literal["conversations", "messages", "spaces", "atoms", "entities", "bindings", "jobs", "usage", "events"]
+Collection = Literal[
+    "conversations", "messages", "sessions", "spaces", "atoms", "entities", "bindings", "jobs", "usage", "events"
+]
 COLLECTIONS: tuple[Collection, ...] = get_args(Collection)
 """What a user's data consists of, in the order it is handed out."""
 

@@ -10,6 +10,7 @@ from recollect.stores.ports.conversations import ConversationLog
 from recollect.stores.ports.events import EventLog
 from recollect.stores.ports.jobs import JobLog
 from recollect.stores.ports.memories import Memories
+from recollect.stores.ports.sessions import AgentSessions
 
 
 class Store(Protocol):
@@ -27,6 +28,9 @@ class Store(Protocol):
 
     @property
     def conversations(self) -> ConversationLog: ...
+
+    @property
+    def sessions(self) -> AgentSessions: ...
 
     @property
     def memories(self) -> Memories: ...

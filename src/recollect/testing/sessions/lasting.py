@@ -14,8 +14,18 @@ from recollect.testing.sessions.making import MakeAdapter, Restartable, contents
 class ExpiryContract:
     """Times to live."""
 
-    async def test_a_session_past_its_time_is_gone(self, make_adapter: MakeAdapter) -> None:
-        brief = make_adapter(session_ttl=1.0)
+    expires = True
+    """Whether it has times to live."""
+
+    @pytest.fixture
+    def make_brief(self, make_adapter: MakeAdapter) -> MakeAdapter:
+        """Makes adapters of the storage under test that have times to live."""
+        if not self.expires:
+            pytest.skip("what it keeps does not expire")
+        return make_adapter
+
+    async def test_a_session_past_its_time_is_gone(self, make_brief: MakeAdapter) -> None:
+        brief = make_brief(session_ttl=1.0)
         await brief.initialize()
         await brief.save(session(version=1), [message("Hi")])
         assert await soon(lambda: brief.session_repository.get("web-42"), lambda found: found is None) is None
@@ -26,10 +36,8 @@ class ExpiryContract:
             await brief.save(session(version=2), [])
         await brief.disconnect()
 
-    async def test_after_its_time_a_session_begins_anew_behind_its_old_messages(
-        self, make_adapter: MakeAdapter
-    ) -> None:
-        brief = make_adapter(session_ttl=1.0)
+    async def test_after_its_time_a_session_begins_anew_behind_its_old_messages(self, make_brief: MakeAdapter) -> None:
+        brief = make_brief(session_ttl=1.0)
         await brief.initialize()
         await brief.session_repository.create(session())
         await brief.message_repository.add([message("old")], at=session().created_at)
@@ -39,8 +47,8 @@ class ExpiryContract:
         assert contents(await brief.message_repository.of_session("web-42")) == ["old", "new"]
         await brief.disconnect()
 
-    async def test_each_change_gives_a_session_its_time_again(self, make_adapter: MakeAdapter) -> None:
-        brief = make_adapter(session_ttl=1.5)
+    async def test_each_change_gives_a_session_its_time_again(self, make_brief: MakeAdapter) -> None:
+        brief = make_brief(session_ttl=1.5)
         await brief.initialize()
         saved = await brief.save(session(version=1), [])
         loop = asyncio.get_running_loop()
@@ -55,8 +63,8 @@ class ExpiryContract:
         assert saved.version > 2
         await brief.disconnect()
 
-    async def test_a_message_past_its_time_is_gone(self, make_adapter: MakeAdapter) -> None:
-        brief = make_adapter(message_ttl=1.0)
+    async def test_a_message_past_its_time_is_gone(self, make_brief: MakeAdapter) -> None:
+        brief = make_brief(message_ttl=1.0)
         await brief.initialize()
         await brief.save(session(version=1), [message("brief")])
         assert await soon(lambda: brief.message_repository.of_session("web-42"), lambda found: not found) == []
@@ -65,10 +73,10 @@ class ExpiryContract:
         assert found.message_count == 1
         await brief.disconnect()
 
-    async def test_purging_leaves_what_still_has_time(self, make_adapter: MakeAdapter) -> None:
+    async def test_purging_leaves_what_still_has_time(self, make_brief: MakeAdapter) -> None:
         if not getattr(self, "shared", True):
             pytest.skip("this adapter keeps things to itself")
-        brief, lasting = make_adapter(session_ttl=0.5, message_ttl=0.5), make_adapter(session_ttl=900, message_ttl=900)
+        brief, lasting = make_brief(session_ttl=0.5, message_ttl=0.5), make_brief(session_ttl=900, message_ttl=900)
         await brief.initialize()
         await lasting.initialize()
         await brief.save(session("gone", version=1), [message("Hi", "gone")])

@@ -1,0 +1,175 @@
+"""Sessions in the tables of a `Recollect`: an agent's session is also a conversation there, with memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from recollect.errors import ConfigurationError, InvalidArgumentError, NotFoundError, StoreClosedError
+from recollect.stores.ports.store import Store
+from recollect.stores.sessions import checks
+from recollect.types.conversations import Conversation
+from recollect.types.ids import new_id
+from recollect.types.names import slug
+from recollect.types.scope import Scope
+from recollect.types.sessions import MessageData, SessionData, SessionStatus
+from recollect.types.times import utc_now
+
+CLOSE_AFTER = timedelta(hours=1)
+
+
+def store_of(given: Any, kind: str) -> Store | None:
+    """The store of a `Recollect`, or None if it is something else. `kind` is what its URL begins with."""
+    store: Store | None = getattr(given, "store", None)
+    if store is None or not hasattr(store, "sessions"):
+        return None
+    if not store.url.startswith(kind):
+        raise ConfigurationError(f"this adapter is for {kind}, and the Recollect is on {store.url}: use the other one.")
+    return store
+
+
+class KeptSessions:
+    """The inside of `SqliteAdapter(rc)` and `PostgresAdapter(rc)`. Sessions are of users of one tenant and app.
+
+    New conversations are of `namespace`, by default named like the agent, and close `close_after` the last message.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        tenant_id: str,
+        app_id: str,
+        namespace: str | None = None,
+        close_after: timedelta | float | None = CLOSE_AFTER,
+    ) -> None:
+        self.store = store
+        self.tenant_id = checks.id_of("tenant_id", tenant_id)
+        self.app_id = checks.id_of("app_id", app_id)
+        self._namespace = checks.optional_id("namespace", namespace)
+        seconds = checks.ttl("close_after", close_after)
+        self._close_after = None if seconds is None else timedelta(seconds=seconds)
+        self._is_ready = False
+        self.session_repository = self
+        self.message_repository = _Messages(self)
+
+    async def initialize(self) -> None:
+        """The tables are the store's own: it is only looked whether it is open."""
+        await self.store.sessions.owner(self.tenant_id, self.app_id, "-")
+        self._is_ready = True
+
+    async def disconnect(self) -> None:
+        """The store is its owner's to close."""
+        self._is_ready = False
+
+    async def purge_expired(self) -> int:
+        """Nothing expires here."""
+        return 0
+
+    async def create(self, session: SessionData) -> SessionData:
+        checks.session(session)
+        await self.opened().sessions.create(self.scope(session), session)
+        return session
+
+    async def get(self, session_id: str) -> SessionData | None:
+        scope = await self.owner(session_id)
+        return None if scope is None else await self.store.sessions.get(scope, session_id)
+
+    async def find_active(self, user_id: str, agent_name: str | None = None) -> SessionData | None:
+        checks.optional_id("agent_name", agent_name)
+        return await self.opened().sessions.active(self._user(user_id), agent_name)
+
+    async def of_user(
+        self, user_id: str, *, limit: int | None = None, before: SessionData | None = None
+    ) -> list[SessionData]:
+        most = checks.limit_of(limit)
+        return await self.opened().sessions.listed(self._user(user_id), limit=most, before=before)
+
+    async def update_status(
+        self, session_id: str, status: SessionStatus, *, at: datetime, completed_at: datetime | None
+    ) -> SessionData | None:
+        checks.status(status)
+        scope = await self.owner(session_id)
+        if scope is None:
+            return None
+        return await self.store.sessions.set_status(scope, session_id, status, at=at, completed_at=completed_at)
+
+    async def delete(self, session_id: str) -> bool:
+        scope = await self.owner(session_id)
+        return scope is not None and await self.store.sessions.delete(scope, session_id, now=utc_now())
+
+    async def save(self, session: SessionData, messages: Sequence[MessageData], *, logged: bool = False) -> SessionData:
+        """Store a session after a turn, and append its messages to the log unless they are `logged` already."""
+        checks.session(session)
+        new = checks.messages(messages, session.id)
+        scope = await self.owner(session.id) or self.scope(session)
+        talk = self.conversation(scope, session.id, session.agent_name, session.updated_at)
+        return await self.store.sessions.save(scope, session, new, talk, logged=logged)
+
+    def opened(self) -> Store:
+        """The store, if it may be used."""
+        if not self._is_ready:
+            raise StoreClosedError("the adapter is not initialized: await adapter.initialize() first.")
+        return self.store
+
+    async def owner(self, session_id: str) -> Scope | None:
+        """The user whose session it is."""
+        checks.id_of("session_id", session_id)
+        return await self.opened().sessions.owner(self.tenant_id, self.app_id, session_id)
+
+    def scope(self, session: SessionData) -> Scope:
+        """The user whose session it is to be."""
+        if session.user_id is None:
+            raise InvalidArgumentError(
+                f"session {session.id!r} is nobody's: in a Recollect a session belongs to a user. Pass user_id=..., or"
+                " say to the agent who speaks: respond(..., sender=Identity(...))."
+            )
+        return self._user(session.user_id)
+
+    def conversation(self, scope: Scope, session_id: str, agent_name: str | None, at: datetime) -> Conversation:
+        """The conversation that is opened if the session has none that is open."""
+        return Conversation(
+            id=new_id("conv"),
+            scope=scope,
+            namespace=self._namespace or slug(agent_name or "") or "agent",
+            status="open",
+            created_at=at,
+            updated_at=at,
+            session_id=session_id,
+            close_after=self._close_after,
+        )
+
+    def _user(self, user_id: Any) -> Scope:
+        if checks.id_of("user_id", user_id) == "*":
+            raise InvalidArgumentError("user_id cannot be '*'.")
+        return Scope(self.tenant_id, self.app_id, user_id)
+
+
+class _Messages:
+    """What is said in them."""
+
+    def __init__(self, kept: KeptSessions) -> None:
+        self._kept = kept
+
+    async def add(self, messages: Sequence[MessageData], *, at: datetime) -> list[MessageData]:
+        found, kept = checks.messages(messages), self._kept
+        if not found:
+            return []
+        id = found[0].session_id
+        scope = await kept.owner(id)
+        session = None if scope is None else await kept.store.sessions.get(scope, id)
+        if scope is None or session is None:
+            raise NotFoundError("session", id)
+        talk = kept.conversation(scope, id, session.agent_name, at)
+        return await kept.store.sessions.add(scope, found, talk, at=at)
+
+    async def of_session(
+        self, session_id: str, *, limit: int | None = None, before: int | None = None, after: int | None = None
+    ) -> list[MessageData]:
+        most = checks.limit_of(limit)
+        until, since = checks.position_of("before", before), checks.position_of("after", after)
+        scope = await self._kept.owner(session_id)
+        if scope is None:
+            return []
+        return await self._kept.store.sessions.messages(scope, session_id, limit=most, before=until, after=since)

@@ -1,0 +1,138 @@
+"""Fixtures for tests that need a real server: a shared one by its URL, or one of the test's own to kill and restart."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+import pytest
+
+from tests.support.postgres import PostgresServer
+from tests.support.servers.mongo import MongoServer
+from tests.support.servers.opensearch import OpenSearchServer
+from tests.support.servers.process import Server, ServerFailedError
+from tests.support.servers.redis import RedisServer
+from tests.support.servers.sharing import Run
+from tests.support.servers.versions import VERSIONS
+
+REQUIRED = "RECOLLECT_REQUIRE_SERVERS"
+_Kind = TypeVar("_Kind", bound=Server)
+_RUN = pytest.StashKey[Run]()
+_SLOW_STARTERS = {"opensearch_url", "own_opensearch"}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    shared: dict[str, Any] | None = getattr(config, "workerinput", None)
+    if shared is None:
+        config.stash[_RUN] = Run.begin()
+    else:
+        config.stash[_RUN] = Run(Path(shared["servers_folder"]), shared["servers_owner"])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell an xdist worker which run it belongs to."""
+    run = node.config.stash[_RUN]
+    node.workerinput["servers_folder"] = str(run.folder)
+    node.workerinput["servers_owner"] = run.owner
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    run = config.stash.get(_RUN, None)
+    if run is not None and run.owner == os.getpid():
+        run.end()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A test that has to wait for a slow server gets the time for it."""
+    for item in items:
+        backends = {mark.args[0] for mark in item.iter_markers("backend")}
+        slow = _SLOW_STARTERS.intersection(getattr(item, "fixturenames", ())) or OpenSearchServer.name in backends
+        if slow and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(3 * OpenSearchServer.seconds))
+
+
+@pytest.fixture(scope="session")
+def redis_url(pytestconfig: pytest.Config) -> str:
+    """The URL of a Redis server that every test shares."""
+    return _shared(pytestconfig, RedisServer)
+
+
+@pytest.fixture(scope="session")
+def mongo_url(pytestconfig: pytest.Config) -> str:
+    """The URL of a MongoDB server that every test shares."""
+    return _shared(pytestconfig, MongoServer)
+
+
+@pytest.fixture(scope="session")
+def opensearch_url(pytestconfig: pytest.Config) -> str:
+    """The URL of an OpenSearch server that every test shares."""
+    return _shared(pytestconfig, OpenSearchServer)
+
+
+@pytest.fixture
+def own_redis() -> Iterator[RedisServer]:
+    """A running server of the test's own."""
+    yield from _own(RedisServer)
+
+
+@pytest.fixture
+def own_mongo() -> Iterator[MongoServer]:
+    """A running server of the test's own."""
+    yield from _own(MongoServer)
+
+
+@pytest.fixture
+def own_opensearch() -> Iterator[OpenSearchServer]:
+    """A running server of the test's own."""
+    yield from _own(OpenSearchServer)
+
+
+@pytest.fixture
+def own_postgres() -> Iterator[PostgresServer]:
+    """A running server of the test's own."""
+    server = PostgresServer()
+    try:
+        server.start()
+        VERSIONS[server.name] = server.version
+        yield server
+    finally:
+        server.remove()
+
+
+def _shared(config: pytest.Config, kind: type[Server]) -> str:
+    _or_give_up(kind)
+    running = config.stash[_RUN].server(kind)
+    if running.failure:
+        give_up(running.failure)
+    VERSIONS[kind.name] = running.version
+    return running.url
+
+
+def _own(kind: type[_Kind]) -> Iterator[_Kind]:
+    _or_give_up(kind)
+    server = kind()
+    try:
+        try:
+            server.start()
+        except ServerFailedError as error:
+            give_up(str(error))
+        VERSIONS[kind.name] = server.version
+        yield server
+    finally:
+        server.remove()
+
+
+def _or_give_up(kind: type[Server]) -> None:
+    reason = kind.missing()
+    if reason is not None:
+        give_up(reason, excused=kind.excused())
+
+
+def give_up(reason: str, *, excused: bool = False) -> NoReturn:
+    """Skip the test; where servers are required, fail it instead."""
+    if os.environ.get(REQUIRED) == "1" and not excused:
+        pytest.fail(reason, pytrace=False)
+    pytest.skip(reason)

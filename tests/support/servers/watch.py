@@ -1,0 +1,46 @@
+"""A server does not outlive the tests it was started for, even when they are killed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+
+def watch(server: int, folder: Path, owner: int | None = None) -> None:
+    """Start a process that ends the server and removes its folder once its owner is gone."""
+    if hasattr(os, "pidfd_open"):
+        arguments = [str(server), str(folder), str(owner or os.getpid())]
+        command = [sys.executable, "-I", "-S", __file__, *arguments]
+        quiet = subprocess.DEVNULL
+        subprocess.run(command, stdin=quiet, stdout=quiet, stderr=quiet, check=True, timeout=30)
+
+
+def _stay(server: int, folder: Path, owner: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        running = os.pidfd_open(server)
+        if _outlived(running, owner):
+            signal.pidfd_send_signal(running, signal.SIGKILL)
+            select.select([running], [], [], 10)
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _outlived(running: int, owner: int) -> bool:
+    """Wait for either to end, and say whether it is the server that still runs."""
+    try:
+        owning = os.pidfd_open(owner)
+    except ProcessLookupError:
+        return True
+    ended, _, _ = select.select([running, owning], [], [])
+    return running not in ended
+
+
+# The fork leaves the watcher nobody's child, so that nobody has to wait for it.
+if __name__ == "__main__" and os.fork() == 0:
+    os.setsid()
+    _stay(int(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))
