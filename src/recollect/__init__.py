@@ -15,7 +15,16 @@ _EXPORTS = {
     "recollect.agent": (
         *("Agent", "AgentStructuredResponse", "BuiltInSection", "CannedResponse", "Capability", "CompositionMode"),
         *("DomainRegistry", "END_ROUTE", "EventKind", "EventSource", "Guideline", "InMemorySessions", "Limits"),
-        *("MemoryOptions", "PromptBuilder", "Response", "Route", "SessionState", "SessionStore", "State"),
+        *(
+            "MemoryOptions",
+            "Persistence",
+            "PromptBuilder",
+            "Response",
+            "Route",
+            "SessionState",
+            "SessionStore",
+            "State",
+        ),
         *("StreamChunk", "Term", "Thresholds", "ToolContext", "ToolUpdate", "adapt_event", "create_message_event"),
         *("create_session", "create_tool_event", "define_tool", "enter_route", "enter_state", "generate_route_id"),
         *("generate_state_id", "generate_tool_id", "merge_extracted", "session_data_to_state"),
@@ -52,6 +61,14 @@ _EXPORTS = {
     ),
     "recollect.skills": ("Skill", "SkillResolver", "load_skills", "skill"),
     "recollect.specs": ("AgentSpec", "load_spec"),
+    "recollect.stores.sessions.adapter": ("PersistenceAdapter",),
+    "recollect.stores.sessions.memory": ("InMemoryAdapter",),
+    "recollect.stores.sessions.mongo": ("MongoAdapter",),
+    "recollect.stores.sessions.opensearch": ("OpenSearchAdapter",),
+    "recollect.stores.sessions.postgres": ("PostgresAdapter",),
+    "recollect.stores.sessions.redis": ("RedisAdapter",),
+    "recollect.stores.sessions.sqlalchemy": ("SqlAlchemyAdapter",),
+    "recollect.stores.sessions.sqlite": ("SqliteAdapter",),
     "recollect.tools.mcp": ("McpServer", "mcp_tools"),
     "recollect.turn": ("Attachment", "TurnConfig", "TurnInput", "TurnResult", "run_chat_turn"),
     "recollect.types": (
@@ -72,6 +89,7 @@ _EXPORTS = {
         *("RecallHit", "RecallMode", "RecallResult"),
     ),
     "recollect.types.scope": ("Scope",),
+    "recollect.types.sessions": ("MessageData", "SessionData"),
     "recollect.types.turns": ("Identity", "Session", "TurnProblem"),
     "recollect.user": ("User",),
     "recollect.tools": ("Tool", "tool"),
@@ -101,6 +119,7 @@ if TYPE_CHECKING:
     from recollect.agent import InMemorySessions as InMemorySessions
     from recollect.agent import Limits as Limits
     from recollect.agent import MemoryOptions as MemoryOptions
+    from recollect.agent import Persistence as Persistence
     from recollect.agent import PromptBuilder as PromptBuilder
     from recollect.agent import Response as Response
     from recollect.agent import Route as Route
@@ -216,6 +235,14 @@ if TYPE_CHECKING:
     from recollect.skills import skill as skill
     from recollect.specs import AgentSpec as AgentSpec
     from recollect.specs import load_spec as load_spec
+    from recollect.stores.sessions.adapter import PersistenceAdapter as PersistenceAdapter
+    from recollect.stores.sessions.memory import InMemoryAdapter as InMemoryAdapter
+    from recollect.stores.sessions.mongo import MongoAdapter as MongoAdapter
+    from recollect.stores.sessions.opensearch import OpenSearchAdapter as OpenSearchAdapter
+    from recollect.stores.sessions.postgres import PostgresAdapter as PostgresAdapter
+    from recollect.stores.sessions.redis import RedisAdapter as RedisAdapter
+    from recollect.stores.sessions.sqlalchemy import SqlAlchemyAdapter as SqlAlchemyAdapter
+    from recollect.stores.sessions.sqlite import SqliteAdapter as SqliteAdapter
     from recollect.tools import Tool as Tool
     from recollect.tools import tool as tool
     from recollect.tools.mcp import McpServer as McpServer
@@ -278,6 +305,8 @@ if TYPE_CHECKING:
     from recollect.types.memory import RecallMode as RecallMode
     from recollect.types.memory import RecallResult as RecallResult
     from recollect.types.scope import Scope as Scope
+    from recollect.types.sessions import MessageData as MessageData
+    from recollect.types.sessions import SessionData as SessionData
     from recollect.types.turns import Identity as Identity
     from recollect.types.turns import Session as Session
     from recollect.types.turns import TurnProblem as TurnProblem

@@ -23,6 +23,7 @@ from recollect.agent.hooks import BeforeResponse
 from recollect.agent.ids import generate_route_id, generate_state_id, generate_tool_id
 from recollect.agent.memory import MemoryOptions
 from recollect.agent.move import Heard, Moved, Rejected, move
+from recollect.agent.persistence import NewMessage, NewSession, Persistence, SessionWithState
 from recollect.agent.prompts import BuiltInSection, PromptBuilder
 from recollect.agent.response import (
     AgentStructuredResponse,
@@ -66,6 +67,9 @@ __all__ = [
     "MessageEventData",
     "ModelCall",
     "Moved",
+    "NewMessage",
+    "NewSession",
+    "Persistence",
     "PromptBuilder",
     "Rejected",
     "Response",
@@ -74,6 +78,7 @@ __all__ = [
     "RouteRef",
     "SessionState",
     "SessionStore",
+    "SessionWithState",
     "State",
     "StateInfo",
     "StateRef",

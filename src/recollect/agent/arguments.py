@@ -67,7 +67,7 @@ def model(what: str, given: Any) -> Any:
 
 
 def session_store(given: Any) -> Any:
-    """Something that keeps sessions, or nothing. An adapter, or the arguments of a `Persistence`, are enough."""
+    """Something that keeps sessions, or nothing; also an adapter, or the arguments of a `Persistence`."""
     if isinstance(given, Mapping) or hasattr(given, "session_repository"):
         from recollect.agent.persistence import Persistence
 
@@ -75,7 +75,8 @@ def session_store(given: Any) -> Any:
     missing = [name for name in ("load", "save", "history") if not callable(getattr(given, name, None))]
     if given is not None and missing:
         raise InvalidArgumentError(
-            f"persistence keeps sessions, such as Persistence(InMemoryAdapter()); {given!r:.80} has no {', '.join(missing)}."
+            f"persistence keeps sessions, such as Persistence(InMemoryAdapter()); {given!r:.80} has no"
+            f" {', '.join(missing)}."
         )
     return given
 

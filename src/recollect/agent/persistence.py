@@ -6,18 +6,23 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, NamedTuple, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack
 
 from recollect.agent.events import Event, adapt_event
 from recollect.agent.message_data import events_of, message_of, messages_of_events, with_event
 from recollect.agent.session import SessionState
 from recollect.agent.session_data import plain_data, session_data_to_state, session_state_to_data
 from recollect.errors import ConfigurationError, InvalidArgumentError, NotFoundError
+from recollect.stores import SessionTurn
 from recollect.stores.sessions import checks
 from recollect.stores.sessions.adapter import PersistenceAdapter
 from recollect.types.ids import new_id
+from recollect.types.scope import Scope
 from recollect.types.sessions import MessageData, MessageRole, SessionData, SessionStatus
 from recollect.types.times import utc_now
+
+if TYPE_CHECKING:
+    from recollect.stores.sessions.kept import KeptSessions
 
 
 class NewSession(TypedDict, total=False):
@@ -230,9 +235,31 @@ class Persistence:
         lost a race saves nothing.
         """
         adapter = await self._ready()
+        turn = self.session_turn(session, events, agent_name=agent_name, user_id=user_id)
+        await adapter.save(turn.session, turn.said)
+
+    def session_turn(
+        self, session: SessionState, events: Iterable[Any], *, agent_name: str | None, user_id: str | None
+    ) -> SessionTurn:
+        """A session and what was said in its turn, as they are stored."""
         row = self._row(session, agent_name, self.user_id or user_id)
         messages = messages_of_events(session, [adapt_event(each) for each in events], row.user_id)
-        await adapter.save(row, messages)
+        return SessionTurn(row, tuple(messages))
+
+    def is_beside(self, store: Any, scope: Scope) -> bool:
+        """Whether sessions are kept in the same store as a user's conversations.
+
+        Raises `ConfigurationError` if they are, but for users of another tenant or app.
+        """
+        kept: KeptSessions | None = getattr(self.adapter, "kept", None)
+        if kept is None or kept.store is not store:
+            return False
+        if (kept.tenant_id, kept.app_id) != (scope.tenant_id, scope.app_id):
+            raise ConfigurationError(
+                f"the agent remembers in app {scope.app_id!r} of tenant {scope.tenant_id!r}, and keeps its sessions in"
+                f" {kept.app_id!r} of {kept.tenant_id!r}: pass tenant_id and app_id to the adapter."
+            )
+        return True
 
     async def history(self, session_id: str, limit: int) -> Sequence[Event]:
         """The newest of what was said in a session, in order."""
@@ -298,9 +325,8 @@ class Persistence:
 
     async def _may_read(self, session_id: str) -> bool:
         """Messages may outlive their session: then they are only for those who see everyone's."""
-        return (self.user_id is None and await self._ready() is not None) or await self.get_session(
-            session_id
-        ) is not None
+        await self._ready()
+        return self.user_id is None or await self.get_session(session_id) is not None
 
     async def _ready(self) -> PersistenceAdapter:
         if not self._is_ready:

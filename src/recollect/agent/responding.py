@@ -14,6 +14,7 @@ from recollect.agent.events import Event, EventSource, create_message_event, cre
 from recollect.agent.hooks import call_after
 from recollect.agent.memory import tools_of, user_of
 from recollect.agent.owning import Key, key_of, owner_of, refuse_foreign, user_id_of
+from recollect.agent.persistence import Persistence
 from recollect.agent.response import Response, StreamChunk, last_chunk
 from recollect.agent.session import Answered, SessionState, create_session
 from recollect.agent.sessions import SessionStore
@@ -31,6 +32,7 @@ from recollect.errors import (
     TurnConflictError,
 )
 from recollect.request import Request
+from recollect.stores import SessionTurn
 from recollect.tools import Tool
 from recollect.tools.context import running
 from recollect.turn.chatting import Chat, ChatArguments
@@ -76,6 +78,32 @@ class _Begun:
     idempotency_key: str | None = None
     decided: tuple[str, ...] = ()
     again: Response | None = None
+    end: LoggedEnd | None = None
+
+    def noted(self, session: SessionState, text: str) -> SessionState:
+        """The session after the turn, with whose it is and what was said to a message that may come again."""
+        key = self.idempotency_key
+        answered = Answered(key, text) if key is not None else self.session.answered
+        return replace(session, answered=answered, owner=owner_of(self.key))
+
+
+@dataclass(slots=True)
+class LoggedEnd:
+    """The end of a turn whose messages are in the log that its session is kept beside: both are saved in one step."""
+
+    begun: _Begun
+    persistence: Persistence
+    agent_name: str
+    saved: bool = False
+    session: SessionState | None = None
+
+    def after(self, text: str) -> SessionTurn:
+        """What is saved, now that this was said."""
+        self.session = self.begun.noted(self.begun.turn.session_after(), text)
+        said = [] if self.begun.said is None else [create_message_event("customer", "user", "said")]
+        said.append(create_message_event("agent", self.agent_name, text))
+        user_id = user_id_of(self.begun.key)
+        return self.persistence.session_turn(self.session, said, agent_name=self.agent_name, user_id=user_id)
 
 
 @dataclass(slots=True)
@@ -150,15 +178,14 @@ class Responding:
         yield last_chunk(accumulated, response)
 
     async def _ended(self, begun: _Begun, result: TurnResult) -> Response:
-        response = begun.turn.response(result, begun.session.version)
-        key, owner = begun.idempotency_key, owner_of(begun.key)
-        answered = Answered(key, response.message) if key is not None else begun.session.answered
-        response = replace(response, session=replace(response.session, answered=answered, owner=owner))
+        response = begun.turn.response(result)
+        saved = None if begun.end is None or not begun.end.saved else begun.end.session
+        response = replace(response, session=saved or begun.noted(response.session, response.message))
         if begun.problems:
             response = replace(response, problems=(*begun.problems, *response.problems))
         store = self._agent.persistence
-        if store is not None and _saves(store):
-            said = _events(self._agent.name, begun.said, response)
+        if store is not None and _saves(store) and saved is None:
+            said = [] if begun.end is not None else _events(self._agent.name, begun.said, response)
             user_id = user_id_of(begun.key)
             await store.save(response.session, said, agent_name=self._agent.name, user_id=user_id)
         self._tries.forget((*begun.key, begun.session.version))
@@ -319,6 +346,10 @@ class Responding:
         goes_on: bool,
     ) -> Chat:
         agent, turn = self._agent, begun.turn
+        store = agent.persistence
+        log = user.conversations.runtime.store
+        if isinstance(store, Persistence) and store.auto_save and store.is_beside(log, user.scope):
+            turn.session_end = begun.end = LoggedEnd(begun, store, agent.name)
         options = agent.memory_options
         namespace = options.namespace_of(agent.name)
         last = messages[-1] if messages else None

@@ -24,7 +24,7 @@ from recollect.chat import ChatOptions
 from recollect.chat.approval import Approval
 from recollect.chat.budget import check_budget
 from recollect.chat.dispatch import call_settings, caller_for
-from recollect.conversations.turn_requests import TurnLog
+from recollect.conversations.turn_requests import SessionEnd, TurnLog
 from recollect.errors import AlreadyAnsweredError, OutputValidationError
 from recollect.tools import Tool
 from recollect.tools.context import ToolContext, ToolUpdate
@@ -73,6 +73,7 @@ class AgentTurn:
         self.memory_tools: Callable[[], Awaitable[Sequence[Tool]]] | None = None
         self.caught_up: tuple[str, ...] = ()
         self.still_due: Callable[[], Awaitable[None]] | None = None
+        self.session_end: SessionEnd | None = None
         self._agent = agent
         self._session = session
         self._history = history
@@ -347,7 +348,12 @@ class AgentTurn:
             **({} if state is None else {"state": state.id}),
         }
 
-    def response(self, result: TurnResult, version: int) -> Response:
+    def session_after(self) -> SessionState:
+        """Where the session stands after the turn."""
+        metadata = {**self._session.metadata, "last_updated_at": self._now()}
+        return replace(self._session, version=self.version + 1, metadata=metadata)
+
+    def response(self, result: TurnResult) -> Response:
         """The turn's answer, once it has been given."""
         moved = self._moved
         if self._reply_sent is not None:
@@ -368,11 +374,7 @@ class AgentTurn:
         waiting = tuple(each.call for each in (*self._session.waiting, *left))
         return Response(
             message=result.text,
-            session=replace(
-                self._session,
-                version=version + 1,
-                metadata={**self._session.metadata, "last_updated_at": self._now()},
-            ),
+            session=self.session_after(),
             tool_calls=(*self._tools.invoked, *result.tool_invocations),
             route=None if moved.route is None else RouteInfo(moved.route.id, moved.route.title),
             state=None if moved.state is None else StateInfo(moved.state.id, moved.state.title),

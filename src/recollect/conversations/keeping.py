@@ -13,10 +13,16 @@ from recollect.conversations.approvals import APPROVED, WAITING, approval_note, 
 from recollect.conversations.claims import Claim
 from recollect.conversations.runtime import Runtime
 from recollect.conversations.turn_requests import Prepared, TurnRequest
-from recollect.errors import ConfigurationError, ConversationClosedError, NotFoundError, StoreError
+from recollect.errors import (
+    ConfigurationError,
+    ConversationClosedError,
+    NotFoundError,
+    SessionConflictError,
+    StoreError,
+)
 from recollect.stores import Appended, TurnDraft
 from recollect.types import ChatReply, Message, ToolCall
-from recollect.types.blocks import message_blocks
+from recollect.types.blocks import blocks_text, message_blocks
 from recollect.types.conversations import MessageDraft, StoredMessage, ToolInvocation, TurnOutcome
 from recollect.types.ids import new_id
 from recollect.types.turns import TurnProblem
@@ -107,6 +113,9 @@ class Keeper:
             self._in_doubt = self._in_doubt or _is_in_doubt(error)
             self._request.problems.append(TurnProblem("store_reply", error))
             log.warning("a turn of %s goes on unkept", self._request.conversation_id, exc_info=error)
+        except SessionConflictError:
+            self._unsaved.clear()  # another turn was faster: nothing of this one is kept any more
+            raise
         else:
             self._failing = False
             self._unsaved.clear()
@@ -128,6 +137,7 @@ class Keeper:
         claim, id = self._claim, self._request.conversation_id
         assert id is not None
         if drafts:
+            end = self._request.session_end if last else None
             self.progress = await self._runtime.store.conversations.append(
                 self._request.scope,
                 id,
@@ -135,11 +145,19 @@ class Keeper:
                 now=self._runtime.clock(),
                 release=claim.owner if last and claim is not None else None,
                 held_by=claim.owner if fenced and claim is not None else None,
+                session=None if end is None or end.saved else end.after(self._last_words(drafts)),
             )
+            if end is not None:
+                end.saved = True
             self._starts = False
             self._kept.extend(self.progress.messages)
             if claim is not None:
                 claim.released = claim.released or last
+
+    def _last_words(self, drafts: Sequence[MessageDraft]) -> str:
+        """What was said last, in what is stored now or was before."""
+        spoken = [each for each in (*self._kept, *drafts) if each.role == "assistant"]
+        return blocks_text(spoken[-1].content) if spoken else ""
 
     def _draft(self, message: Message, reply: ChatReply | None) -> MessageDraft:
         usage = None if reply is None else reply.usage

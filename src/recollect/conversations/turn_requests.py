@@ -14,6 +14,7 @@ from recollect.conversations.runtime import Runtime
 from recollect.conversations.turn_options import ToolHandler, resolve_options
 from recollect.errors import InvalidArgumentError
 from recollect.request import Request
+from recollect.stores import SessionTurn
 from recollect.tools.context import AgentTurn
 from recollect.types import ChatUsage, Message, ToolCall
 from recollect.types.blocks import Content, blocks_text
@@ -44,6 +45,7 @@ class Planner(AgentTurn, Protocol):
     """An agent that plans its turns. `reply_metadata` is asked for when what it says is stored."""
 
     name: str
+    session_end: SessionEnd | None
 
     async def plan(
         self, options: ChatOptions, history: list[Message], log: TurnLog
@@ -52,6 +54,17 @@ class Planner(AgentTurn, Protocol):
     def reply_metadata(self) -> Mapping[str, Any]: ...
 
     def planning_usage(self) -> ChatUsage: ...
+
+
+class SessionEnd(Protocol):
+    """What is saved of an agent's session together with the last message of a turn.
+
+    `after` gives it for what the agent said; `saved` is set once it is stored.
+    """
+
+    saved: bool
+
+    def after(self, text: str) -> SessionTurn: ...
 
 
 BuildContext = Callable[..., Awaitable[WorkingContext]]
@@ -100,7 +113,8 @@ class TurnRequest:
     said. `request` is bound for the tools (None: nothing is). `reply_to` goes with every event of the reply, whose is
     `agent`. `lenient` lets the turn go on when the store fails, and gathers what failed in `problems`; without
     `conversation_id` there is nowhere to keep it. `said` is what the model is sent in the place of the draft. `plan`
-    has the last word on options and history, and `planning_usage` says what it cost.
+    has the last word on options and history, and `planning_usage` says what it cost. `session_end` is saved in one step
+    with the turn's last message.
     """
 
     scope: Scope
@@ -120,6 +134,7 @@ class TurnRequest:
     reply_metadata: Mapping[str, Any] | Callable[[], Mapping[str, Any]] | None = None
     plan: Plan | None = None
     planning_usage: Callable[[], ChatUsage] | None = None
+    session_end: SessionEnd | None = None
     agent: str | None = None
     lenient: bool = False
     problems: list[TurnProblem] = field(default_factory=list)

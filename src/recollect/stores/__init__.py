@@ -9,6 +9,7 @@ from recollect.stores.opening import open_store
 from recollect.stores.planning import EXTRACT
 from recollect.stores.ports import (
     AddedCitation,
+    AgentSessions,
     Appended,
     AtomChange,
     AtomDraft,
@@ -25,6 +26,7 @@ from recollect.stores.ports import (
     Reconciliation,
     Replacement,
     Search,
+    SessionTurn,
     SpaceChanges,
     Store,
     TurnBusy,
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
 __all__ = [
     "EXTRACT",
     "AddedCitation",
+    "AgentSessions",
     "Appended",
     "AtomChange",
     "AtomDraft",
@@ -58,6 +61,7 @@ __all__ = [
     "Reconciliation",
     "Replacement",
     "Search",
+    "SessionTurn",
     "SpaceChanges",
     "SqliteStore",
     "Store",

@@ -13,6 +13,7 @@ from recollect.stores.appending import append
 from recollect.stores.conversations import close_conversation, conversation_values, create_conversation
 from recollect.stores.engine import FOREVER, Engine, Operation
 from recollect.stores.ports.conversations import Appended, TurnDraft
+from recollect.stores.session_saving import inserted, save_session, stored_version
 from recollect.types.conversations import Conversation
 from recollect.types.ids import new_id
 from recollect.types.scope import Scope
@@ -95,39 +96,8 @@ def _rows(name: str, values: dict[str, Any]) -> Operation[list[Any]]:
 
 
 def _create(session: SessionData) -> Operation[None]:
-    if not (yield from _inserted(session_rows.values(session))):
-        raise SessionConflictError(session.id, 0, (yield from _version(session.id)))
-
-
-def _inserted(values: dict[str, Any]) -> Operation[bool]:
-    """Insert a session. Its conversations are those that are open now, if any, and those to come."""
-    known = yield "conversations_of_session", {"session_id": values["id"], "since": ""}
-    since = ""
-    for id, status in known:
-        if status == "open":
-            break
-        since = id
-    return bool((yield "session_insert", {**values, "since": since}))
-
-
-def _version(id: str) -> Operation[int]:
-    found = yield "session_get", {"id": id}
-    return session_rows.session(found[0]).version if found else 0
-
-
-def save_session(session: SessionData, messages: Sequence[MessageData]) -> Operation[Any]:
-    """Store a session after a turn, and count its messages; gives its row."""
-    values = session_rows.values(session)
-    counts = {
-        "message_count": len(messages),
-        "last_message_at": to_micros(messages[-1].created_at) if messages else None,
-    }
-    found = yield "session_save", {**values, **counts}
-    if not found and session.version == 1 and (yield from _inserted({**values, **counts})):
-        found = yield "session_get", {"id": session.id}
-    if not found:
-        raise SessionConflictError(session.id, session.version - 1, (yield from _version(session.id)))
-    return found[0]
+    if not (yield from inserted(session_rows.values(session))):
+        raise SessionConflictError(session.id, 0, (yield from stored_version(session.id)))
 
 
 def _save(
@@ -172,7 +142,7 @@ def _said(
     starts = any(each.role == "user" for each in messages)
     turn = TurnDraft(new_id("turn"), drafts, starts=starts, joins=not starts)
     encoded = [[rows.draft_values(each) for each in drafts]]
-    return (yield from append(id, [turn], encoded, now, None, None))
+    return (yield from append(id, [turn], encoded, now))
 
 
 def _set_status(values: dict[str, Any]) -> Operation[SessionData | None]:

@@ -10,6 +10,8 @@ from recollect.errors import ConversationClosedError, NotFoundError, TurnConflic
 from recollect.stores import rows
 from recollect.stores.engine import FOREVER, Operation
 from recollect.stores.ports import Appended, TurnBusy, TurnClaim, TurnDraft
+from recollect.stores.ports.sessions import SessionTurn
+from recollect.stores.session_saving import save_session
 from recollect.types.conversations import MessageDraft, StoredMessage
 
 APPENDED = '{"message_id":"%s","seq":%d,"role":"%s","turn_id":"%s","visibility":"%s"}'
@@ -60,9 +62,17 @@ def _written(head: _Head, now: int) -> Operation[None]:
 
 
 def append(
-    id: str, turns: Sequence[TurnDraft], encoded: Encoded, now: int, release: str | None, held_by: str | None
+    id: str,
+    turns: Sequence[TurnDraft],
+    encoded: Encoded,
+    now: int,
+    release: str | None = None,
+    held_by: str | None = None,
+    session: SessionTurn | None = None,
 ) -> Operation[Appended]:
     """Append turns' messages; with `held_by`, only while that owner's turn runs."""
+    if session is not None:  # first, as whoever adds to a session does: nobody waits for the other then
+        yield from save_session(session.session, session.said)
     head = yield from _locked(id)
     if held_by is not None and head.running_owner != held_by:
         raise TurnConflictError(id, head.running_turn or "", 0)

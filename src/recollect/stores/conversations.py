@@ -12,7 +12,7 @@ from recollect.errors import NotFoundError
 from recollect.stores import rows
 from recollect.stores.appending import append, begin_turn, event
 from recollect.stores.engine import FOREVER, Engine, Operation
-from recollect.stores.ports import Appended, TurnBusy, TurnClaim, TurnDraft, TurnStarted
+from recollect.stores.ports import Appended, SessionTurn, TurnBusy, TurnClaim, TurnDraft, TurnStarted
 from recollect.types.conversations import Conversation, MessageDraft, StoredMessage
 from recollect.types.scope import Scope
 from recollect.types.times import to_micros
@@ -87,9 +87,11 @@ class SqlConversations:
         now: datetime,
         release: str | None = None,
         held_by: str | None = None,
+        session: SessionTurn | None = None,
     ) -> Appended:
         encoded = [[rows.draft_values(draft) for draft in turn.messages] for turn in turns]
-        return await self._engine.write(scope, partial(append, id, turns, encoded, to_micros(now), release, held_by))
+        making = partial(append, id, turns, encoded, to_micros(now), release, held_by, session)
+        return await self._engine.write(scope, making)
 
     async def message(self, scope: Scope, id: str) -> StoredMessage | None:
         return await self._engine.read(scope, partial(_message, id))

@@ -138,6 +138,7 @@ class Chat:
             plan=None if planner is None else planner.plan,
             reply_metadata=None if planner is None else planner.reply_metadata,
             planning_usage=None if planner is None else planner.planning_usage,
+            session_end=None if planner is None else planner.session_end,
             agent=None if planner is None else planner.name,
             problems=self._problems,
         )

@@ -323,7 +323,7 @@ async def test_an_id_alone_needs_a_store() -> None:
 
 async def test_a_store_that_fails_is_heard_and_frees_the_session() -> None:
     class Full(InMemorySessions):
-        async def save(self, session: Any, events: Any) -> None:
+        async def save(self, session: Any, events: Any, **whose: Any) -> None:
             raise OSError("disk full")
 
     agent = Agent("Wanda", persistence=Full())

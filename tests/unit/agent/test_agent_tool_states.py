@@ -287,11 +287,11 @@ class Flaky(InMemorySessions):
         super().__init__()
         self.failures = 1
 
-    async def save(self, session: SessionState, events: Any) -> None:
+    async def save(self, session: SessionState, events: Any, **whose: Any) -> None:
         if self.failures:
             self.failures -= 1
             raise OSError("disk full")
-        await super().save(session, events)
+        await super().save(session, events, **whose)
 
 
 async def test_a_turn_that_failed_is_tried_again_without_running_its_tools_twice() -> None:

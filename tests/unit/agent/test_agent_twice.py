@@ -326,7 +326,7 @@ class Loaded:
         self.event.set()
         return found
 
-    async def save(self, session: SessionState, events: Sequence[Event]) -> None:
+    async def save(self, session: SessionState, events: Sequence[Event], **whose: Any) -> None:
         await self._store.save(session, events)
 
     async def history(self, session_id: str, limit: int) -> Sequence[Event]:

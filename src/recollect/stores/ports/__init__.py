@@ -27,10 +27,12 @@ from recollect.stores.ports.memories import (
     Search,
     SpaceChanges,
 )
+from recollect.stores.ports.sessions import AgentSessions, SessionTurn
 from recollect.stores.ports.store import Store
 
 __all__ = [
     "AddedCitation",
+    "AgentSessions",
     "Appended",
     "AtomChange",
     "AtomDraft",
@@ -47,6 +49,7 @@ __all__ = [
     "Reconciliation",
     "Replacement",
     "Search",
+    "SessionTurn",
     "SpaceChanges",
     "Store",
     "TurnBusy",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from recollect.stores.ports.sessions import SessionTurn
 from recollect.types.conversations import Conversation, MessageDraft, StoredMessage
 from recollect.types.messages import Message
 from recollect.types.scope import Scope
@@ -82,8 +83,9 @@ class ConversationLog(Protocol):
     - `append` stores all drafts or none, in order, at the next `seq`s, dense from 1, whoever else is writing, and one
       `message.appended` event each. A draft whose idempotency key the conversation already holds is not stored again:
       the stored message takes its place, and the other drafts join its turn. With `release`, the running turn of that
-      owner ends in the same transaction. With `held_by`, nothing is stored unless that owner's turn runs. Raises
-      `NotFoundError`, `ConversationClosedError`, `TurnConflictError`.
+      owner ends in the same transaction. With `held_by`, nothing is stored unless that owner's turn runs. With
+      `session`, where an agent's session stands is saved with it (`AgentSessions.save`, whose messages are these).
+      Raises `NotFoundError`, `ConversationClosedError`, `TurnConflictError`, `SessionConflictError`.
     - `messages` gives what lies between the seqs `after` and `before` (exclusive), oldest first: the last `limit` of
       them, or the first ones with `from_start`. Raises `NotFoundError`.
     - `begin_turn` claims the conversation, appends the user's message and reads the tail, all in one transaction; or
@@ -124,6 +126,7 @@ class ConversationLog(Protocol):
         now: datetime,
         release: str | None = None,
         held_by: str | None = None,
+        session: SessionTurn | None = None,
     ) -> Appended: ...
 
     async def message(self, scope: Scope, id: str) -> StoredMessage | None: ...

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
 from recollect.types.conversations import Conversation
 from recollect.types.scope import Scope
 from recollect.types.sessions import MessageData, SessionData, SessionStatus
+
+
+@dataclass(frozen=True, slots=True)
+class SessionTurn:
+    """Where a session stands after a turn, and what was said in it."""
+
+    session: SessionData
+    said: tuple[MessageData, ...] = ()
 
 
 class AgentSessions(Protocol):

@@ -76,6 +76,10 @@ class PersistenceAdapter(Protocol):
     moments are aware and in UTC. It gives the same back exactly, to the microsecond. Ids are checked in every method:
     anything but a text raises `InvalidArgumentError`. A database that cannot be reached raises `StoreUnavailableError`,
     and works again by itself when it is back. Use before `initialize` raises `StoreClosedError`.
+
+    >>> from recollect import InMemoryAdapter
+    >>> isinstance(InMemoryAdapter(), PersistenceAdapter)
+    True
     """
 
     @property
