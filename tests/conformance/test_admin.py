@@ -63,7 +63,17 @@ async def test_an_export_holds_all_of_the_user_and_nothing_of_others(admin: Admi
 async def test_the_export_of_nobody_is_empty(rc: Recollect) -> None:
     export = await rc.user("nobody").admin.export_user_data()
     collections = {name: value for name, value in export.items() if isinstance(value, list)}
-    assert set(collections) == {"conversations", "sessions", "spaces", "atoms", "entities", "bindings", "jobs", "usage", "events"}
+    assert set(collections) == {
+        "conversations",
+        "sessions",
+        "spaces",
+        "atoms",
+        "entities",
+        "bindings",
+        "jobs",
+        "usage",
+        "events",
+    }
     assert not any(collections.values())
 
 

@@ -93,7 +93,7 @@ def _scored(route: Route | str, title: str, asked: Asked) -> list[str]:
 
 def _unscored(route: Route | str, title: str, asked: Asked) -> list[str]:
     """The only route, whose score is not asked for and whose title is not said: its key is made of that."""
-    from recollect.agent.ids import slug  # tests of other things need no agents
+    from recollect.types.names import slug  # tests of other things need no agents
 
     made = (slug(title) or "route", getattr(route, "key", None))
     return [key for key in asked.fields if key in made]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Protocol, TypedDict
 
 from recollect.errors import ConfigurationError, InvalidArgumentError, NotFoundError, StoreClosedError
 from recollect.stores.ports.store import Store
@@ -19,14 +19,47 @@ from recollect.types.times import utc_now
 CLOSE_AFTER = timedelta(hours=1)
 
 
-def store_of(given: Any, kind: str) -> Store | None:
-    """The store of a `Recollect`, or None if it is something else. `kind` is what its URL begins with."""
+class HasStore(Protocol):
+    """A `Recollect`."""
+
+    @property
+    def store(self) -> Store: ...
+
+
+class KeptArguments(TypedDict, total=False):
+    """What an adapter takes beside a `Recollect`, and only then."""
+
+    tenant_id: str
+    app_id: str
+    namespace: str | None
+    close_after: timedelta | float | None
+
+
+def kept_sessions(
+    given: Any, adapter: str, scheme: str, of_tables: Mapping[str, Any], arguments: KeptArguments
+) -> KeptSessions | None:
+    """Sessions in the store of a `Recollect`, or None if it is something else that was given.
+
+    `of_tables` are arguments for tables of the adapter's own, and `arguments` those for a `Recollect`.
+    """
+    unknown = arguments.keys() - KeptArguments.__annotations__.keys()
+    if unknown:
+        raise ConfigurationError(f"{adapter} takes no {', '.join(sorted(unknown))}.")
     store: Store | None = getattr(given, "store", None)
     if store is None or not hasattr(store, "sessions"):
+        if arguments:
+            raise ConfigurationError(f"{', '.join(arguments)} of {adapter} is for sessions in a Recollect.")
         return None
-    if not store.url.startswith(kind):
-        raise ConfigurationError(f"this adapter is for {kind}, and the Recollect is on {store.url}: use the other one.")
-    return store
+    if not store.url.startswith(scheme):
+        other = "PostgresAdapter" if adapter == "SqliteAdapter" else "SqliteAdapter"
+        raise ConfigurationError(f"that Recollect is on {store.url}: use {other}(rc).")
+    set_anyway = [name for name, value in of_tables.items() if value is not None]
+    if set_anyway:
+        raise ConfigurationError(
+            f"{', '.join(set_anyway)} is for tables of the adapter's own: a Recollect has its tables, and keeps what is"
+            " said until it is erased."
+        )
+    return KeptSessions(store, **arguments)
 
 
 class KeptSessions:
@@ -39,8 +72,8 @@ class KeptSessions:
         self,
         store: Store,
         *,
-        tenant_id: str,
-        app_id: str,
+        tenant_id: str = "default",
+        app_id: str = "default",
         namespace: str | None = None,
         close_after: timedelta | float | None = CLOSE_AFTER,
     ) -> None:

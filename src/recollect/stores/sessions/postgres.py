@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any
+from typing import Any, Unpack
 from urllib.parse import urlsplit
 
 from recollect.errors import ConfigurationError, MissingExtraError
 from recollect.stores.sessions import checks
+from recollect.stores.sessions.kept import HasStore, KeptArguments, kept_sessions
 from recollect.stores.sessions.sql.adapter import BackedAdapter
 from recollect.stores.sessions.sql.backend import OwnTables
 from recollect.stores.sessions.sql.columns import tables_of
@@ -32,6 +33,10 @@ class PostgresAdapter(BackedAdapter):
     `message_ttl` after a message was stored, in seconds or as a timedelta, by the server's clock. `pool_size` is for a
     pool of its own.
 
+    With a `Recollect` on PostgreSQL as `database` the sessions are in its own tables: what is said in them is also a
+    conversation there, in one step with where the session stands, to be remembered, exported and erased with all that
+    is the user's. It takes `tenant_id`, `app_id`, `namespace` and `close_after` instead of what names tables.
+
     What was acknowledged outlives a crash of the server, unless the server was set up with `synchronous_commit = off`.
 
     >>> adapter = PostgresAdapter("postgresql://app:secret@db/prod", session_ttl=timedelta(days=30))
@@ -41,7 +46,7 @@ class PostgresAdapter(BackedAdapter):
 
     def __init__(
         self,
-        database: str | asyncpg.Pool,
+        database: str | asyncpg.Pool | HasStore,
         *,
         schema: str | None = None,
         tables: Mapping[str, str] | None = None,
@@ -49,7 +54,14 @@ class PostgresAdapter(BackedAdapter):
         session_ttl: timedelta | float | None = None,
         message_ttl: timedelta | float | None = None,
         pool_size: int = 10,
+        **in_recollect: Unpack[KeptArguments],
     ) -> None:
+        own: dict[str, Any] = {"schema": schema, "tables": tables, "field_mappings": field_mappings}
+        own |= {"session_ttl": session_ttl, "message_ttl": message_ttl}
+        kept = kept_sessions(database, "PostgresAdapter", "postgresql:", own, in_recollect)
+        if kept is not None:
+            super().__init__(kept)
+            return
         if schema is not None:
             checks.names("schema", {"schema": schema}, {"schema": "public"})
         if type(pool_size) is not int or pool_size < 1:

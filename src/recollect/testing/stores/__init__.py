@@ -29,6 +29,7 @@ from recollect.testing.stores.making import MAYA, MakeStore, make_conversation, 
 from recollect.testing.stores.memories import MemoryContract
 from recollect.testing.stores.messages import MessageContract
 from recollect.testing.stores.reconciling import ReconcileContract
+from recollect.testing.stores.sessions import SessionContract
 from recollect.testing.stores.turns import TurnContract
 
 __all__ = ["MakeStore", "StoreConformance"]
@@ -46,6 +47,7 @@ class StoreConformance(
     DispatchContract,
     JobContract,
     ReconcileContract,
+    SessionContract,
     ErasureContract,
 ):
     """The contract of `recollect.stores.Store`."""

@@ -29,6 +29,7 @@ from recollect.types.ids import new_id
 from recollect.types.jobs import UsageRecord
 from recollect.types.memory import AtomStatus
 from recollect.types.scope import Scope
+from recollect.types.sessions import SessionData
 from recollect.types.times import utc_now
 
 Records = list[dict[str, Any]]
@@ -81,6 +82,7 @@ async def live(store: Store, scope: Scope) -> None:
     gone = await make_space(store, scope, "gone")
     await add(store, gone, make_atom("In a deleted space"))
     await store.memories.delete_space(scope, gone.id, now=utc_now())
+    await store.sessions.create(scope, SessionData("web-42-" + scope.user_id, scope.user_id, collected_data={"a": 1}))
     await bind(store, scope, scope.user_id, space_ids=(space.id,))
     [job] = await store.jobs.plan(scope, talk.id, version="v1", space_id=space.id, window_length=9_999, now=utc_now())
     await store.jobs.add_usage([UsageRecord(new_id("use"), scope, "extraction", utc_now(), job.id, talk.id, "m")])
@@ -106,7 +108,7 @@ class ErasureContract:
         assert [closing["valid_to"] for closing in rome["closings"]] == [rome["valid_to"]]
         assert [entity["status"] for entity in found["entities"]] == ["ACTIVE", "MERGED"]
         assert [binding["created_by"] for binding in found["bindings"]] == ["maya"]
-        assert [len(found[name]) for name in ("conversations", "jobs", "usage")] == [1, 1, 1]
+        assert [len(found[name]) for name in ("conversations", "sessions", "jobs", "usage")] == [1, 1, 1, 1]
         told = [event for event in await all_events(store) if event.scope == MAYA]
         assert [event["position"] for event in found["events"]] == [event.position for event in told]
 

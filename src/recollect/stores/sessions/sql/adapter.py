@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from recollect.stores.sessions.adapter import MessageRepository, PersistenceAdapter, SessionRepository
+from recollect.stores.sessions.kept import KeptSessions
 from recollect.types.sessions import MessageData, SessionData
 
 
@@ -13,6 +14,11 @@ class BackedAdapter:
 
     def __init__(self, backend: PersistenceAdapter) -> None:
         self._backend = backend
+
+    @property
+    def kept(self) -> KeptSessions | None:
+        """The sessions beside the conversations of a `Recollect`, if that is where they are."""
+        return self._backend if isinstance(self._backend, KeptSessions) else None
 
     @property
     def session_repository(self) -> SessionRepository:

@@ -1,0 +1,263 @@
+"""Agents whose sessions are kept beside the conversations of a Recollect, on every kind of store."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from recollect import (
+    ConfigurationError,
+    Identity,
+    InvalidArgumentError,
+    NotFoundError,
+    Persistence,
+    PostgresAdapter,
+    Recollect,
+    SessionConflictError,
+    SessionData,
+    SqliteAdapter,
+    StoreUnavailableError,
+    User,
+)
+from recollect.agent import Agent, EventKind
+from recollect.testing import FunctionModel, ScriptedModel, says
+from tests.support.desk import Ask, Desk, log, sent, texts, ways, whole
+
+
+def kept(rc: Recollect, **more: Any) -> Persistence:
+    adapter = PostgresAdapter if rc.store.url.startswith("postgresql") else SqliteAdapter
+    return Persistence(adapter(rc, **more))
+
+
+@pytest.fixture
+def maya(rc: Recollect) -> User:
+    return rc.user("maya")
+
+
+@ways
+async def test_a_session_is_a_conversation_with_memory(rc: Recollect, maya: User, ask: Ask) -> None:
+    persistence = kept(rc)
+    desk = Desk(rc, persistence=persistence)
+    desk.script(desk.reads(destination="Rome"), says("How many?", chunks=2))
+    first = await ask(desk.agent, "To Rome", "web-42", user="maya")
+    desk.script(desk.reads(passengers=2), says("The night train?"))
+    second = await ask(desk.agent, "Two", "web-42", user="maya")
+    assert (first.problems, second.problems, desk.searched) == ((), (), [("Rome", 2)])
+    stored = await persistence.get_session("web-42")
+    assert stored is not None
+    assert (stored.user_id, stored.agent_name, stored.version, stored.message_count) == ("maya", "Wanda", 2, 4)
+    assert await persistence.load("web-42") == replace(
+        second.session, metadata={**second.session.metadata, "user_id": "maya"}
+    )
+    said = await persistence.get_session_messages("web-42")
+    assert [(each.role, each.content) for each in said] == [
+        ("user", "To Rome"),
+        ("agent", "How many?"),
+        ("user", "Two"),
+        ("agent", "The night train?"),
+    ]
+    assert [each.id for each in said] == [each.id for each in await log(maya, first.conversation_id)]
+    assert (said[1].route, said[3].state) == (desk.book.id, second.state.id if second.state else None)
+    assert {event.kind for event in await persistence.load_session_history("web-42")} == {EventKind.MESSAGE}
+
+
+@ways
+async def test_the_reply_and_the_session_are_one_step(
+    rc: Recollect, maya: User, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another turn is saved while the model speaks: then nothing of the slower one is kept but what the user said."""
+    persistence = kept(rc)
+    desk = Desk(rc, persistence=persistence)
+    desk.script(desk.reads(destination="Rome"), says("How many?"))
+    first = await ask(desk.agent, "To Rome", "web-42", user="maya")
+
+    async def save_of_its_own(*given: Any, **more: Any) -> Any:
+        raise AssertionError("the session is to be saved with the reply")
+
+    monkeypatch.setattr(type(rc.store.sessions), "save", save_of_its_own)
+    desk.script(desk.reads(passengers=2), says("The night train?"))
+    second = await ask(desk.agent, "Two", "web-42", user="maya")
+    monkeypatch.undo()
+    assert (await persistence.load("web-42") or first.session).version == 2
+
+    async def faster(request: Any) -> str:
+        row = await persistence.get_session("web-42")
+        assert row is not None
+        await persistence.adapter.save(replace(row, version=3), [])
+        return "Too late"
+
+    desk.agent.model = FunctionModel(faster)
+    desk.agent.understand_model = ScriptedModel([desk.reads()])
+    with pytest.raises(SessionConflictError):
+        await ask(desk.agent, "And a window seat", "web-42", user="maya")
+    assert await texts(maya, second.conversation_id) == [
+        *("To Rome", "How many?", "Two", "The night train?"),
+        "And a window seat",
+    ]
+
+
+@ways
+async def test_a_store_that_fails_at_the_last_moment_keeps_neither(
+    rc: Recollect, maya: User, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    persistence = kept(rc)
+    desk = Desk(rc, persistence=persistence)
+    desk.script(desk.reads(destination="Rome"), says("How many?"))
+    conversations = type(rc.store.conversations)
+    append, save = conversations.append, type(rc.store.sessions).save
+
+    async def failing(self: Any, *given: Any, **more: Any) -> Any:
+        if more.get("session") is not None or "logged" in more:
+            raise StoreUnavailableError("gone")
+        return await append(self, *given, **more)
+
+    async def failing_save(self: Any, *given: Any, **more: Any) -> Any:
+        raise StoreUnavailableError("gone")
+
+    monkeypatch.setattr(conversations, "append", failing)
+    monkeypatch.setattr(type(rc.store.sessions), "save", failing_save)
+    with pytest.raises(StoreUnavailableError):
+        await ask(desk.agent, "To Rome", "web-42", user="maya")
+    monkeypatch.setattr(conversations, "append", append)
+    monkeypatch.setattr(type(rc.store.sessions), "save", save)
+    assert await persistence.get_session("web-42") is None
+    [talk] = await maya.conversations.list()
+    assert await texts(maya, talk.id) == ["To Rome"]
+    desk.script(desk.reads(destination="Rome"), says("How many?"))
+    again = await ask(desk.agent, "To Rome, I said", "web-42", user="maya")
+    assert again.session.version == 1
+
+
+async def test_without_a_memory_the_session_is_in_the_log_all_the_same(rc: Recollect, maya: User) -> None:
+    persistence = kept(rc)
+    desk = Desk(None, persistence=persistence)
+    whole(desk, says("The night train?"))
+    await desk.agent.respond("Two of us to Rome, please.", "web-42", sender=Identity("maya"))
+    [talk] = await maya.conversations.list()
+    assert (talk.namespace, talk.session_id, talk.turns) == ("wanda", "web-42", 1)
+    found = await log(maya, talk.id)
+    assert [(each.role, each.text) for each in found] == [
+        ("user", "Two of us to Rome, please."),
+        ("assistant", "The night train?"),
+    ]
+    history = await persistence.load_session_history("web-42")
+    assert [event.kind.value for event in history] == ["message", "tool", "message"]
+    desk.script(desk.reads(), says("Yes, still."))
+    await desk.agent.respond("Still?", "web-42", sender=Identity("maya"))
+    assert any("The night train?" in each for each in sent(desk.model))
+    with pytest.raises(InvalidArgumentError, match="belongs to a user"):
+        await Agent("Wanda", model=ScriptedModel([says("Hi")]), persistence=persistence).respond("Hi", "web-43")
+
+
+async def test_a_completed_session_is_remembered(rc: Recollect, maya: User) -> None:
+    space = await maya.memory.create_space("trips")
+    await maya.memory.create_binding({"namespace": "wanda", "user_id": "maya"}, [space.id])
+    persistence = kept(rc)
+    await persistence.create_session(id="web-42", user_id="maya", agent_name="Wanda")
+    await persistence.save_message(session_id="web-42", role="user", content="I moved to Lisbon in March.")
+    await persistence.save_message(session_id="web-42", role="agent", content="Noted.")
+    await persistence.complete_session("web-42")
+    await rc.jobs.drain()
+    found = await maya.memory.recall_by_topic(space.id, "Where do I live, Lisbon?")
+    assert any("Lisbon" in hit.atom.text for hit in found.hits)
+    [talk] = await maya.conversations.list()
+    assert not talk.is_open
+    await persistence.save_message(session_id="web-42", role="user", content="And back again.")
+    assert [each.is_open for each in await maya.conversations.list()] == [True, False]
+    assert [each.content for each in await persistence.get_session_messages("web-42")] == [
+        *("I moved to Lisbon in March.", "Noted."),
+        "And back again.",
+    ]
+
+
+async def test_export_has_sessions_and_erasure_leaves_none(rc: Recollect, maya: User) -> None:
+    persistence = kept(rc)
+    await persistence.create_session(id="hers", user_id="maya", initial_data={"channel": "web"})
+    await persistence.create_session(id="his", user_id="ben")
+    await persistence.save_message(session_id="hers", role="user", content="Hi")
+    exported = await maya.admin.export_user_data()
+    assert [(each["id"], each["collected_data"]) for each in exported["sessions"]] == [("hers", {"channel": "web"})]
+    erased = await maya.admin.delete_user_data(confirm=True)
+    assert erased["sessions"] == 1
+    assert await persistence.get_session("hers") is None
+    assert await persistence.get_session("his") is not None
+
+
+async def test_anothers_session_is_not_there(rc: Recollect) -> None:
+    persistence = kept(rc)
+    desk = Desk(rc, persistence=persistence)
+    desk.script(desk.reads(destination="Rome"), says("How many?"))
+    await desk.agent.respond("To Rome", "web-42", user="maya")
+    with pytest.raises(NotFoundError):
+        await desk.agent.respond("And mine?", "web-42", user="ben")
+    await persistence.create_session(id="made", user_id="maya")
+    with pytest.raises(NotFoundError):
+        await desk.agent.respond("And this?", "made", user="ben")
+    assert await rc.user("ben").conversations.list() == []
+
+
+async def test_a_message_that_comes_again_is_answered_once(rc: Recollect, maya: User) -> None:
+    persistence = kept(rc)
+    desk = Desk(maya, persistence=persistence)
+    desk.script(desk.reads(destination="Rome"), says("How many?"))
+    first = await desk.agent.respond("To Rome", "web-42", idempotency_key="k1")
+    again = await desk.agent.respond("To Rome", "web-42", idempotency_key="k1")
+    assert (first.message, again.message, again.session.version) == ("How many?", "How many?", 1)
+    assert len(await persistence.get_session_messages("web-42")) == 2
+
+
+async def test_a_call_that_waits_is_saved_with_the_session(rc: Recollect, maya: User) -> None:
+    persistence = kept(rc)
+    desk = Desk(maya, approval=True, persistence=persistence)
+    whole(desk, says("May I?"))
+    asked = await desk.agent.respond("Two of us to Rome, please.", "web-42")
+    stored = await persistence.load("web-42")
+    assert stored is not None
+    assert stored.waiting == asked.session.waiting
+    assert len(stored.waiting) == 1
+    desk.script(says("Booked."))
+    done = await desk.agent.respond(None, "web-42", approvals={asked.pending[0].id: True})
+    assert (done.message, desk.searched) == ("Booked.", [("Rome", 2)])
+    assert (await persistence.load("web-42") or asked.session).version == 2
+
+
+async def test_two_turns_of_two_agents_at_once_are_both_kept_in_order(rc: Recollect, maya: User) -> None:
+    persistence = kept(rc)
+    model = ScriptedModel([says("Hello!") for _ in range(8)])
+    agents = [Agent("Wanda", model=model, memory=maya, persistence=persistence) for _ in range(2)]
+
+    async def turn(agent: Agent, n: int) -> None:
+        while True:
+            try:
+                await agent.respond(f"message {n}", "web-42")
+            except SessionConflictError:
+                continue
+            break
+
+    await asyncio.gather(*(turn(agents[n % 2], n) for n in range(4)))
+    stored = await persistence.get_session("web-42")
+    assert stored is not None
+    assert stored.version == 4
+
+
+async def test_the_adapter_and_the_memory_are_of_one_app(rc: Recollect) -> None:
+    agent = Agent("Wanda", model=ScriptedModel([says("Hi")]), memory=rc, persistence=kept(rc, app_id="other"))
+    with pytest.raises(ConfigurationError, match="'other'"):
+        await agent.respond("Hi", "web-42", user="maya")
+
+
+async def test_what_does_not_belong_to_a_recollect_is_refused(rc: Recollect) -> None:
+    for more in ({"session_ttl": 5}, {"tables": {"sessions": "x"}}, {"message_ttl": 5}, {"colour": "red"}):
+        with pytest.raises(ConfigurationError, match=next(iter(more))):
+            kept(rc, **more)
+    wrong: Any = SqliteAdapter if rc.store.url.startswith("postgresql") else PostgresAdapter
+    with pytest.raises(ConfigurationError, match="Adapter"):
+        wrong(rc)
+    with pytest.raises(ConfigurationError, match="Recollect"):
+        SqliteAdapter("agent.db", app_id="other")
+    persistence = kept(rc)
+    with pytest.raises(InvalidArgumentError, match="'\\*'"):
+        await persistence.create_session(SessionData("web-42", user_id="*"))
