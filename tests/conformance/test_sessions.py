@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from recollect import Recollect
-from recollect.stores.sessions.kept import KeptSessions
-from recollect.stores.sessions.memory import InMemoryAdapter
+from recollect import InMemoryAdapter, PostgresAdapter, Recollect, SqliteAdapter
 from recollect.testing.sessions import MakeAdapter, SessionAdapterConformance
 
 
+@pytest.mark.backend("In memory", "this process")
 class TestInMemory(SessionAdapterConformance):
     shared = False
     connects = False
@@ -22,22 +22,28 @@ class TestInMemory(SessionAdapterConformance):
         return lambda prefix="one", **ttls: InMemoryAdapter(**ttls)
 
 
-class _InARecollect(SessionAdapterConformance):
+@pytest.mark.backend("SQLite", sqlite3.sqlite_version)
+class TestInARecollectOnSqlite(SessionAdapterConformance):
     expires = False
 
     @pytest.fixture
     def make_adapter(self, rc: Recollect) -> MakeAdapter:
-        return lambda prefix="one", **ttls: KeptSessions(rc.store, tenant_id="acme", app_id=prefix)
+        return lambda prefix="one", **ttls: SqliteAdapter(rc, app_id=prefix)
 
-
-class TestInARecollectOnSqlite(_InARecollect):
     @pytest.fixture
     async def rc(self, tmp_path: Path) -> AsyncIterator[Recollect]:
         async with Recollect(tmp_path / "recollect.db", worker=False) as rc:
             yield rc
 
 
-class TestInARecollectOnPostgres(_InARecollect):
+@pytest.mark.backend("PostgreSQL")
+class TestInARecollectOnPostgres(SessionAdapterConformance):
+    expires = False
+
+    @pytest.fixture
+    def make_adapter(self, rc: Recollect) -> MakeAdapter:
+        return lambda prefix="one", **ttls: PostgresAdapter(rc, app_id=prefix)
+
     @pytest.fixture
     async def rc(self, postgres_url: str) -> AsyncIterator[Recollect]:
         async with Recollect(postgres_url, worker=False) as rc:
