@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import asyncpg
 import pytest
 
 from recollect import ChatRequest, Recollect, SchemaVersionError, StoreUnavailableError
@@ -185,3 +186,21 @@ async def test_another_event_loop_is_refused_by_name(postgres_url: str) -> None:
         talks = rc.user("maya").conversations
         with pytest.raises(ConfigurationError, match="another event loop"):
             await asyncio.to_thread(lambda: asyncio.run(talks.list()))
+
+
+async def test_a_connection_that_the_pool_took_back_hides_no_error() -> None:
+    from recollect.stores.postgres import engine
+
+    class TakenBack:
+        """What the driver gives once it has taken a connection back after a timeout."""
+
+        def is_closed(self) -> bool:
+            return False
+
+        async def execute(self, sql: str) -> None:
+            raise asyncpg.InterfaceError("cannot call Connection.execute(): connection has been released")
+
+        def terminate(self) -> None:
+            raise asyncpg.InterfaceError("cannot call Connection.terminate(): connection has been released")
+
+    await engine._undo(TakenBack())

@@ -156,8 +156,8 @@ class Keeper:
 
     def _last_words(self, drafts: Sequence[MessageDraft]) -> str:
         """What was said last, in what is stored now or was before."""
-        spoken = [each for each in (*self._kept, *drafts) if each.role == "assistant"]
-        return blocks_text(spoken[-1].content) if spoken else ""
+        said: list[MessageDraft | StoredMessage] = [*self._kept, *drafts]
+        return next((blocks_text(each.content) for each in reversed(said) if each.role == "assistant"), "")
 
     def _draft(self, message: Message, reply: ChatReply | None) -> MessageDraft:
         usage = None if reply is None else reply.usage

@@ -329,10 +329,15 @@ async def _undo(connection: Any) -> None:
         async with asyncio.timeout(UNDO_SECONDS):
             await connection.execute("ROLLBACK")
     except asyncio.CancelledError:
-        connection.terminate()  # a connection in an unknown state must not be used again
+        _terminate(connection)  # a connection in an unknown state must not be used again
         raise
     except Exception:  # noqa: BLE001
-        connection.terminate()  # what went wrong before is what the caller should hear of
+        _terminate(connection)  # what went wrong before is what the caller should hear of
+
+
+def _terminate(connection: Any) -> None:
+    with contextlib.suppress(asyncpg.InterfaceError):  # the pool has taken it back after a timeout, and closed it
+        connection.terminate()
 
 
 async def _keep_as_it_is(connection: Any) -> None:
