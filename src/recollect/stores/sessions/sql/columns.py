@@ -1,4 +1,4 @@
-"""The columns of the two tables: what each holds, and since which version of the tables."""
+"""The columns of the two tables, and the names that a user gives them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ class Column:
 
     name: str
     kind: Kind
-    version: int = 1
     needed: bool = False
     fallback: str | None = None
 
@@ -44,8 +43,8 @@ COLUMNS: Mapping[Role, tuple[Column, ...]] = {
         Column("completed_at", "moment"),
         Column("created_at", "moment"),
         Column("updated_at", "moment"),
-        Column("version", "count", version=2, fallback="0"),
-        Column(EXPIRES, "expiry", version=2),
+        Column("version", "count", fallback="0"),
+        Column(EXPIRES, "expiry"),
     ),
     "messages": (
         Column("id", "text", needed=True),
@@ -58,10 +57,12 @@ COLUMNS: Mapping[Role, tuple[Column, ...]] = {
         Column("tool_calls", "json", fallback="'[]'"),
         Column("event", "json"),
         Column("created_at", "moment"),
-        Column("position", "count", version=2),
-        Column(EXPIRES, "expiry", version=2),
+        Column("position", "count"),
+        Column(EXPIRES, "expiry"),
     ),
 }
+KEYS: Mapping[Role, tuple[str, ...]] = {"sessions": ("id",), "messages": ("session_id", "position")}
+"""What no two rows of a table have in common."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,10 +32,10 @@ class Dialect(Protocol):
     - `now` is the moment of a statement, `until` the one that is `:ttl` seconds later.
     - `by_bytes` is the order of texts that every database has alike, `lock` keeps a row that was read.
     - `write` and `read` are the forms of a value in statements, for the type that its column has.
-    - `existing` gives the columns of a table with their types, `is_unique` a row if no two rows have the same `:column`.
+    - `existing` gives the columns of a `:table` with their types, `is_unique` a row if an index keeps its `:columns`
+      unique, and `row_id` is what every row of a table has.
     - `moment_now` is this moment in the form of a column of moments.
-    - `begin_migrating` does what comes before tables are made, `normalize` brings moments of another form to ours, and
-      `number_rows` gives messages without a position theirs: by time, then by id.
+    - `begin_migrating` does what comes before tables are made, and `normalize` brings moments of another form to ours.
     """
 
     types: Mapping[Kind, str]
@@ -46,6 +46,7 @@ class Dialect(Protocol):
     lock: str
     existing: str
     is_unique: str
+    row_id: str
 
     def named(self, name: str) -> str: ...
 
@@ -62,8 +63,6 @@ class Dialect(Protocol):
     def begin_migrating(self) -> Operation[None]: ...
 
     def normalize(self, table: Table) -> Operation[None]: ...
-
-    def number_rows(self, messages: Table) -> Operation[None]: ...
 
 
 class Runner(Protocol):

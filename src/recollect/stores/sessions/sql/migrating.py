@@ -11,7 +11,7 @@ import time
 from recollect.errors import ConfigurationError
 from recollect.stores.migrating import newer_schema
 from recollect.stores.sessions.records import EXPIRES
-from recollect.stores.sessions.sql.columns import LATEST, Column, Table, Tables
+from recollect.stores.sessions.sql.columns import KEYS, LATEST, Column, Table, Tables
 from recollect.stores.sessions.sql.dialect import Dialect, Operation, Step
 from recollect.stores.sessions.sql.statements import Types
 
@@ -99,7 +99,8 @@ def _table(table: Table, dialect: Dialect) -> Operation[None]:
     place = dialect.place(table.name)
     if not found:
         columns = ", ".join(_declared(table, column, dialect) for column in table.columns)
-        yield Step(f"CREATE TABLE {place} ({columns})", {})
+        key = ", ".join(dialect.named(table.fields[name]) for name in KEYS[table.role])
+        yield Step(f"CREATE TABLE {place} ({columns}, PRIMARY KEY ({key}))", {})
         return
     for column in table.columns:
         name = table.fields[column.name]
@@ -120,8 +121,6 @@ def _declared(table: Table, column: Column, dialect: Dialect) -> str:
         words.append("NOT NULL")
     if column.fallback:
         words.append(f"DEFAULT {column.fallback}")
-    if table.role == "sessions" and column.name == "id":
-        words.append("PRIMARY KEY")
     return " ".join(words)
 
 
@@ -137,17 +136,38 @@ def _fill(table: Table, dialect: Dialect) -> Operation[None]:
 
 def _index(tables: Tables, dialect: Dialect) -> Operation[None]:
     sessions, messages = tables.sessions, tables.messages
-    rows = yield Step(dialect.is_unique, {"table": sessions.name, "column": sessions.fields["id"]})
-    if not rows:
-        yield _created("UNIQUE INDEX", sessions, "by_id", dialect.named(sessions.fields["id"]), dialect)
+    yield from _number(messages, dialect)
+    yield from _unique(sessions, "by_id", dialect)
+    yield from _unique(messages, "by_position", dialect)
     user, created, id = (dialect.named(sessions.fields[name]) for name in ("user_id", "created_at", "id"))
     yield _created("INDEX", sessions, "by_user", f"{user}, {created}, {id} {dialect.by_bytes}", dialect)
-    yield from dialect.number_rows(messages)
-    session_id, position = (dialect.named(messages.fields[name]) for name in ("session_id", "position"))
-    yield _created("UNIQUE INDEX", messages, "by_position", f"{session_id}, {position}", dialect)
     for table in (sessions, messages):
         expires = dialect.named(table.fields[EXPIRES])
         yield _created("INDEX", table, "by_expiry", expires, dialect, f" WHERE {expires} IS NOT NULL")
+
+
+def _number(messages: Table, dialect: Dialect) -> Operation[None]:
+    """Messages of an earlier version get their positions: by time, then by id."""
+    place = dialect.place(messages.name)
+    session_id, created, id, position = (
+        dialect.named(messages.fields[name]) for name in ("session_id", "created_at", "id", "position")
+    )
+    if not (yield Step(f"SELECT 1 FROM {place} WHERE {position} IS NULL LIMIT 1", {})):
+        return
+    order = f"PARTITION BY {session_id} ORDER BY {created}, {id} {dialect.by_bytes}"
+    numbered = f"SELECT {dialect.row_id} AS which, ROW_NUMBER() OVER ({order}) AS number FROM {place}"
+    yield Step(
+        f"UPDATE {place} AS held SET {position} = numbered.number FROM ({numbered}) AS numbered"
+        f" WHERE held.{dialect.row_id} = numbered.which",
+        {},
+    )
+
+
+def _unique(table: Table, name: str, dialect: Dialect) -> Operation[None]:
+    theirs = [table.fields[column] for column in KEYS[table.role]]
+    folded = ",".join(map(dialect.folded, theirs))
+    if not (yield Step(dialect.is_unique, {"table": table.name, "columns": folded})):
+        yield _created("UNIQUE INDEX", table, name, ", ".join(map(dialect.named, theirs)), dialect)
 
 
 def _created(what: str, table: Table, name: str, columns: str, dialect: Dialect, where: str = "") -> Step:

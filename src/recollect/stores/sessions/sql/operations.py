@@ -15,7 +15,6 @@ from recollect.stores.sessions.sql.statements import Statements
 from recollect.stores.sessions.sql.values import message_values, moment_value, session_values, to_message, to_session
 from recollect.types.sessions import MessageData, SessionData
 
-
 Values: TypeAlias = Mapping[str, Any]
 
 
@@ -82,7 +81,9 @@ class Operations:
         yield from self._append(id, new)
         return to_session(rows[0])
 
-    def _add(self, session: Values, new: Sequence[Values], given: Sequence[MessageData]) -> Operation[list[MessageData]]:
+    def _add(
+        self, session: Values, new: Sequence[Values], given: Sequence[MessageData]
+    ) -> Operation[list[MessageData]]:
         if not (yield Step(self.statements.count_on, session)):
             raise NotFoundError("session", session["id"])
         first = yield from self._append(session["id"], new)
@@ -105,7 +106,7 @@ class Operations:
         if not new:
             return 0
         rows = yield Step(self.statements.last_position, {"id": id})
-        first = int(rows[0][0]) + 1
+        first = int(rows[0][0]) + 1 if rows else 1
         many = [{**each, "position": first + n} for n, each in enumerate(new)]
         yield Step(self.statements.add_message, {}, many)
         return first

@@ -110,8 +110,7 @@ def statements_of(tables: Tables, dialect: Dialect, types: Types) -> Statements:
         get=f"SELECT {s.read} FROM {s.place} WHERE {s['id']} = :id AND {s.is_live}",
         of_user=f"{of_user} {newest}",
         of_user_before=(
-            f"{of_user} AND ({s['created_at']}, {s['id']} {dialect.by_bytes})"
-            f" < ({s.write('created_at')}, :id) {newest}"
+            f"{of_user} AND ({s['created_at']}, {s['id']} {dialect.by_bytes}) < ({s.write('created_at')}, :id) {newest}"
         ),
         active=f"{active} {newest}",
         active_of_agent=f"{active} AND {s['agent_name']} = :agent_name {newest}",
@@ -122,7 +121,10 @@ def statements_of(tables: Tables, dialect: Dialect, types: Types) -> Statements:
             f"DELETE FROM {m.place} WHERE {m['session_id']} = :id"
             f" AND NOT EXISTS (SELECT 1 FROM {s.place} WHERE {s['id']} = :id)"
         ),
-        last_position=f"SELECT COALESCE(MAX({m['position']}), 0) FROM {m.place} WHERE {m['session_id']} = :id",
+        last_position=(
+            f"SELECT {m['position']} FROM {m.place} WHERE {m['session_id']} = :id AND {m['position']} IS NOT NULL"
+            f" ORDER BY {m['position']} DESC LIMIT 1"
+        ),
         add_message=m.insert(),
         latest=f"{pages} DESC LIMIT :limit",
         earliest=f"{pages} LIMIT :limit",

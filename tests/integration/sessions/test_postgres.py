@@ -1,0 +1,395 @@
+"""Sessions in PostgreSQL."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import asyncpg
+import pytest
+from hypothesis import given
+
+from recollect.errors import (
+    ConfigurationError,
+    StoreBusyError,
+    StoreClosedError,
+    StoreError,
+    StoreReadOnlyError,
+    StoreUnavailableError,
+)
+from recollect.stores.sessions.postgres import PostgresAdapter
+from recollect.stores.sessions.sql import postgres as runners
+from recollect.testing.sessions import MakeAdapter, SessionAdapterConformance, SessionRestartConformance
+from recollect.testing.sessions.making import NOON, contents, message, session
+from tests.integration.sessions.sql_tables import (
+    FEW,
+    OPERATIONS,
+    Make,
+    Run,
+    SqlTablesContract,
+    does_what_the_one_in_memory_does,
+)
+from tests.support.postgres import PostgresServer
+from tests.support.proxy import Proxy
+
+POSTGRES = pytest.mark.backend("PostgreSQL")
+_numbers = itertools.count(1)
+
+
+@pytest.fixture
+def schema(postgres_server: PostgresServer) -> Iterator[str]:
+    """A schema of the test's own in the shared server's database: quicker to make than a database."""
+    name = f"test_{next(_numbers)}"
+    yield name
+    postgres_server.psql(f"SET client_min_messages = error; DROP SCHEMA IF EXISTS {name} CASCADE")
+
+
+@pytest.fixture
+def url(postgres_server: PostgresServer) -> str:
+    return postgres_server.url()
+
+
+def of_prefix(url: str, schema: str | None = None) -> MakeAdapter:
+    return lambda prefix="one", **ttls: PostgresAdapter(
+        url, schema=schema, tables={"sessions": f"{prefix}_sessions", "messages": f"{prefix}_messages"}, **ttls
+    )
+
+
+@POSTGRES
+class TestPostgres(SessionAdapterConformance):
+    @pytest.fixture
+    def make_adapter(self, url: str, schema: str) -> MakeAdapter:
+        return of_prefix(url, schema)
+
+
+@POSTGRES
+class TestPostgresRestart(SessionRestartConformance):
+    @pytest.fixture
+    def server(self, own_postgres: PostgresServer) -> PostgresServer:
+        return own_postgres
+
+    @pytest.fixture
+    def make_adapter(self, own_postgres: PostgresServer) -> MakeAdapter:
+        return of_prefix(own_postgres.url())
+
+
+@POSTGRES
+class TestPostgresTables(SqlTablesContract):
+    moment = "TIMESTAMPTZ"
+    json = "JSON"
+
+    @pytest.fixture
+    def make(self, url: str, schema: str) -> Make:
+        return lambda **options: PostgresAdapter(url, schema=schema, **options)
+
+    @pytest.fixture
+    def run(self, url: str, schema: str) -> Run:
+        async def run(sql: str) -> list[tuple[Any, ...]]:
+            connection = await asyncpg.connect(url, server_settings={"search_path": schema})
+            try:
+                await connection.execute(f"SET client_min_messages = error; CREATE SCHEMA IF NOT EXISTS {schema}")
+                return [tuple(row) for row in await connection.fetch(sql)]
+            finally:
+                await connection.close()
+
+        return run
+
+    async def _columns(self, run: Run, table: str) -> set[str]:
+        found = "SELECT column_name::text FROM information_schema.columns WHERE table_schema = current_schema()"
+        return {name for (name,) in await run(f"{found} AND table_name = '{table}'")}
+
+    @pytest.mark.parametrize("json", ["JSONB", "TEXT"])
+    async def test_tables_of_other_types_go_on(
+        self, make: Make, run: Run, monkeypatch: pytest.MonkeyPatch, json: str
+    ) -> None:
+        self.moment, self.json = "TIMESTAMP", json
+        monkeypatch.setenv("PGTZ", "Asia/Tokyo")
+        await self.test_a_database_of_version_1_goes_on_with_its_data(make, run)
+        (row,) = await run("SELECT created_at FROM agent_sessions WHERE id = 'web-1'")
+        assert row[0] == NOON.replace(tzinfo=None)
+
+    @FEW
+    @given(steps=OPERATIONS)
+    def test_it_does_what_the_one_in_memory_does(self, make: Make, steps: list[tuple[str, int, int]]) -> None:
+        does_what_the_one_in_memory_does(make, steps)
+
+    async def test_what_is_found_is_found_by_an_index(self, make: Make, run: Run) -> None:
+        adapter = make()
+        await adapter.initialize()
+        names = {
+            name for (name,) in await run("SELECT indexname::text FROM pg_indexes WHERE schemaname = current_schema()")
+        }
+        assert names >= {"agent_sessions_pkey", "agent_messages_pkey", "agent_sessions_by_user"}
+        assert not {"agent_sessions_by_id", "agent_messages_by_position"} & names  # the keys do that
+        await run(
+            "INSERT INTO agent_sessions (id, user_id, created_at, updated_at)"
+            " SELECT 's' || n, 'u' || n, now(), now() FROM generate_series(1, 5000) n"
+        )
+        await run(
+            "INSERT INTO agent_messages (id, session_id, role, content, created_at, position, expires_at)"
+            " SELECT 'm' || n, 's' || n % 50, 'user', 'Hi', now(), n, now() + interval '1 day'"
+            " FROM generate_series(1, 5000) n"
+        )
+        await run("ANALYZE agent_sessions")
+        await run("ANALYZE agent_messages")
+        for question in (
+            "SELECT * FROM agent_sessions WHERE user_id = 'u7' ORDER BY created_at DESC, id COLLATE \"C\" DESC LIMIT 1",
+            "SELECT position FROM agent_messages WHERE session_id = 's7' ORDER BY position DESC LIMIT 1",
+            "SELECT id FROM agent_messages WHERE expires_at <= statement_timestamp() ORDER BY expires_at LIMIT 1000",
+        ):
+            plan = "\n".join(line for (line,) in await run(f"EXPLAIN {question}"))
+            assert "Seq Scan" not in plan, plan
+        await adapter.disconnect()
+
+
+@POSTGRES
+async def test_without_a_schema_tables_are_in_the_first_of_the_search_path(postgres_url: str) -> None:
+    adapter = PostgresAdapter(postgres_url)
+    await adapter.initialize()
+    await adapter.save(session(version=1), [message("Hi")])
+    await adapter.disconnect()
+    other = PostgresAdapter(postgres_url, schema="public")
+    await other.initialize()
+    assert contents(await other.message_repository.of_session("web-42")) == ["Hi"]
+    await other.disconnect()
+    connection = await asyncpg.connect(postgres_url)
+    await connection.execute("DROP SCHEMA public CASCADE")
+    await connection.close()
+    with pytest.raises(ConfigurationError, match="schema="):
+        await adapter.initialize()
+
+
+@POSTGRES
+async def test_a_pool_that_was_passed_in_is_used_and_left_open(url: str, schema: str) -> None:
+    async def prepare(connection: Any) -> None:
+        for name in ("json", "jsonb"):
+            await connection.set_type_codec(name, encoder=json.dumps, decoder=json.loads, schema="pg_catalog")
+
+    async with asyncpg.create_pool(url, min_size=0, max_size=3, init=prepare) as pool:
+        adapter = PostgresAdapter(pool, schema=schema)
+        await adapter.initialize()
+        data = {"to": "Rome", "n": [1, 1.0]}
+        saved = await adapter.save(session(version=1, collected_data=data), [message("Hi", event={"a": "b"})])
+        assert saved.collected_data == data
+        (found,) = await adapter.message_repository.of_session("web-42")
+        assert found.event == {"a": "b"}
+        await asyncio.gather(*(adapter.save(session(f"s{n}", version=1), []) for n in range(30)))
+        await adapter.disconnect()
+        with pytest.raises(StoreClosedError, match="initialize"):
+            await adapter.session_repository.get("web-42")
+        assert await pool.fetchval("SELECT 1") == 1
+        assert pool.get_idle_size() == pool.get_size()
+    with pytest.raises(ConfigurationError, match="not open"):
+        await adapter.initialize()
+    unopened = asyncpg.create_pool(url, min_size=0)
+    with pytest.raises(ConfigurationError, match="not open"):
+        await PostgresAdapter(unopened).initialize()
+
+
+@POSTGRES
+async def test_a_pool_of_another_event_loop_is_refused(url: str) -> None:
+    pool = await asyncio.to_thread(asyncio.run, _pool(url))
+    with pytest.raises(ConfigurationError, match="event loop"):
+        await PostgresAdapter(pool).initialize()
+
+
+async def _pool(url: str) -> asyncpg.Pool:
+    return await asyncpg.create_pool(url, min_size=0)
+
+
+@POSTGRES
+async def test_another_event_loop_is_noticed(url: str, schema: str) -> None:
+    adapter = PostgresAdapter(url, schema=schema)
+    await adapter.initialize()
+
+    async def get() -> object:
+        return await adapter.session_repository.get("web-42")
+
+    with pytest.raises(ConfigurationError, match="event loop"):
+        await asyncio.to_thread(asyncio.run, get())
+    with pytest.raises(ConfigurationError, match="event loop"):
+        await asyncio.to_thread(asyncio.run, adapter.initialize())
+    assert await get() is None
+    await adapter.disconnect()
+
+
+@POSTGRES
+def test_an_event_loop_that_ended_does_not_hold_it(url: str, schema: str) -> None:
+    program = (
+        "import asyncio, sys\n"
+        "from recollect.stores.sessions.postgres import PostgresAdapter\n"
+        "from recollect.testing.sessions.making import session\n"
+        "adapter = PostgresAdapter(sys.argv[1], schema=sys.argv[2])\n"
+        "async def turn(version, end):\n"
+        "    await adapter.initialize()\n"
+        "    print((await adapter.save(session(version=version), [])).version)\n"
+        "    if end: await adapter.disconnect()\n"
+        "asyncio.run(turn(1, False)); asyncio.run(turn(2, True)); asyncio.run(turn(3, True))"
+    )
+    command = [sys.executable, "-c", program, url, schema]
+    done = subprocess.run(command, check=True, timeout=50, capture_output=True, text=True)
+    assert done.stdout.split() == ["1", "2", "3"], done.stderr
+
+
+@POSTGRES
+@pytest.mark.parametrize(
+    "database",
+    [
+        None,
+        5,
+        "",
+        "sessions.db",
+        "mysql://a:secret@b/c",
+        "postgresql://app:secret@host:port/db",
+        "postgresql://app:s#ecret@host/db",
+        "postgresql://app:1/secret@host/db",
+        "postgresql://app:1?secret@host/db",
+        "postgresql://app:secret@[::1/db",
+    ],
+)
+def test_what_is_no_database_is_refused_without_its_password(database: Any) -> None:
+    with pytest.raises(ConfigurationError, match="PostgresAdapter takes") as caught:
+        PostgresAdapter(database)
+    assert "ecret" not in str(caught.value)
+
+
+@POSTGRES
+async def test_a_setting_of_the_url_that_cannot_be_used_is_refused(url: str) -> None:
+    adapter = PostgresAdapter(f"{url}?sslmode=perhaps&password=secret")
+    with pytest.raises(ConfigurationError, match="URL") as caught:
+        await adapter.initialize()
+    assert "secret" not in str(caught.value)
+
+
+@POSTGRES
+@pytest.mark.parametrize("options", [{"pool_size": 0}, {"pool_size": "5"}, {"schema": 'x"; DROP'}, {"schema": ""}])
+def test_options_that_cannot_be_meant_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError):
+        PostgresAdapter("postgresql://db/prod", **options)
+
+
+@POSTGRES
+async def test_who_is_not_let_in_hears_why_without_the_password(postgres_server: PostgresServer) -> None:
+    stranger = postgres_server.url(user="stranger:secret")
+    nowhere = postgres_server.url("nowhere", user="postgres:secret")
+    nobody = "postgresql://postgres:secret@127.0.0.1:1/postgres"
+    for url in (stranger, nowhere, nobody):
+        adapter = PostgresAdapter(url)
+        with pytest.raises(StoreUnavailableError) as caught:
+            await adapter.initialize()
+        assert "secret" not in str(caught.value)
+        with pytest.raises(StoreClosedError):
+            await adapter.session_repository.get("web-42")
+
+
+@POSTGRES
+@pytest.mark.parametrize("reached", [True, False])
+async def test_a_commit_whose_answer_is_lost_is_in_doubt(url: str, schema: str, reached: bool) -> None:
+    async with Proxy(url) as proxy:
+        adapter = PostgresAdapter(proxy.url, schema=schema)
+        await adapter.initialize()
+        proxy.trap(b"COMMIT\x00", "pass and cut" if reached else "cut")
+        with pytest.raises(StoreUnavailableError, match="load the session again") as caught:
+            await adapter.save(session(version=1), [message("Hi")])
+        assert caught.value.in_doubt
+        found = await adapter.session_repository.get("web-42")
+        assert (found is not None) is reached
+        assert len(await adapter.message_repository.of_session("web-42")) == reached
+        await adapter.disconnect()
+
+
+@POSTGRES
+@pytest.mark.parametrize("marker", [b"BEGIN", b"UPDATE", b"INSERT", b"DESC LIMIT 1"])
+async def test_a_connection_lost_before_the_commit_is_replaced(url: str, schema: str, marker: bytes) -> None:
+    async with Proxy(url) as proxy:
+        adapter = PostgresAdapter(proxy.url, schema=schema)
+        await adapter.initialize()
+        proxy.trap(marker, "pass and cut")
+        saved = await adapter.save(session(version=1), [message("one"), message("two")])
+        assert proxy.sprung == 1
+        assert saved.message_count == 2
+        assert contents(await adapter.message_repository.of_session("web-42")) == ["one", "two"]
+        proxy.trap(b"SELECT", "cut")
+        assert await adapter.session_repository.get("web-42") == saved
+        await adapter.disconnect()
+
+
+@POSTGRES
+async def test_a_server_that_says_nothing_is_named(url: str, schema: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runners, "STATEMENT_SECONDS", 0.5)
+    async with Proxy(url) as proxy:
+        adapter = PostgresAdapter(proxy.url, schema=schema)
+        await adapter.initialize()
+        for marker, in_doubt in ((b"READ COMMITTED", False), (b"DESC LIMIT 1", False), (b"COMMIT\x00", True)):
+            proxy.trap(marker, "pass and say nothing")
+            with pytest.raises(StoreUnavailableError, match="in time") as caught:
+                await adapter.save(session(version=1), [message("Hi")])
+            assert caught.value.in_doubt == in_doubt
+            assert (await adapter.session_repository.get("web-42") is not None) is in_doubt
+        proxy.trap(b"SELECT", "pass and say nothing")
+        with pytest.raises(StoreUnavailableError, match="in time"):
+            await adapter.session_repository.of_user("maya")
+        assert len(await adapter.session_repository.of_user("maya")) == 1
+        await adapter.disconnect()
+
+
+@POSTGRES
+async def test_a_pool_that_is_too_small_for_too_long_is_named(
+    url: str, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runners, "ACQUIRE_SECONDS", 0.3)
+    async with asyncpg.create_pool(url, min_size=1, max_size=1) as pool:
+        adapter = PostgresAdapter(pool, schema=schema)
+        await adapter.initialize()
+        async with pool.acquire():
+            with pytest.raises(StoreBusyError, match="size of the pool"):
+                await adapter.session_repository.get("web-42")
+        assert await adapter.session_repository.get("web-42") is None
+        await adapter.disconnect()
+
+
+@POSTGRES
+async def test_a_database_that_takes_no_changes_is_named(postgres_server: PostgresServer, postgres_url: str) -> None:
+    adapter = PostgresAdapter(postgres_url)
+    await adapter.initialize()
+    saved = await adapter.save(session(version=1), [])
+    await adapter.disconnect()
+    name = postgres_url.rpartition("/")[2]
+    postgres_server.psql(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+    await adapter.initialize()  # there is nothing to make
+    assert await adapter.session_repository.get("web-42") == saved
+    with pytest.raises(StoreReadOnlyError):
+        await adapter.save(session(version=2), [])
+    await adapter.disconnect()
+
+
+@POSTGRES
+async def test_a_refusal_in_the_servers_words_is_passed_on(url: str, schema: str) -> None:
+    adapter = PostgresAdapter(url, schema=schema)
+    await adapter.initialize()
+    connection = await asyncpg.connect(url)
+    await connection.execute(f"ALTER TABLE {schema}.agent_messages ADD CHECK (content <> 'no')")
+    await connection.close()
+    with pytest.raises(StoreError, match="check constraint") as caught:
+        await adapter.save(session(version=1), [message("yes"), message("no")])
+    assert not caught.value.in_doubt
+    assert await adapter.session_repository.get("web-42") is None
+    await adapter.disconnect()
+
+
+@POSTGRES
+def test_without_the_driver_it_says_what_to_install() -> None:
+    program = (
+        "import sys; sys.modules['asyncpg'] = None\n"
+        "from recollect.errors import MissingExtraError\n"
+        "try: import recollect.stores.sessions.postgres\n"
+        "except MissingExtraError as error: print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], check=True, timeout=50, capture_output=True, text=True)
+    assert "recollect[postgres]" in done.stdout
+    assert "adapter" in done.stdout

@@ -1,0 +1,281 @@
+"""Sessions in SQLite."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from recollect.errors import (
+    ConfigurationError,
+    StoreBusyError,
+    StoreCorruptError,
+    StoreError,
+    StoreReadOnlyError,
+    StoreUnavailableError,
+)
+from recollect.stores.sessions.adapter import PersistenceAdapter
+from recollect.stores.sessions.sql.columns import tables_of
+from recollect.stores.sessions.sql.sqlite_dialect import SqliteDialect
+from recollect.stores.sessions.sql.statements import statements_of
+from recollect.stores.sessions.sqlite import SqliteAdapter
+from recollect.testing.sessions import MakeAdapter, SessionAdapterConformance
+from recollect.testing.sessions.making import NOON, contents, message, session
+from tests.integration.sessions.sql_tables import (
+    FEW,
+    OPERATIONS,
+    Make,
+    Run,
+    SqlTablesContract,
+    does_what_the_one_in_memory_does,
+)
+
+SQLITE = pytest.mark.backend("SQLite", sqlite3.sqlite_version)
+
+WRITER = """
+import asyncio, itertools, sys
+from recollect.stores.sessions.sqlite import SqliteAdapter
+from recollect.testing.sessions.making import message, session
+
+async def main():
+    adapter = SqliteAdapter(sys.argv[1])
+    await adapter.initialize()
+    for turn in itertools.count(1):
+        await asyncio.gather(*(
+            adapter.save(session(f"web-{n}", version=turn), [message(f"{turn}.{k}", f"web-{n}") for k in range(20)])
+            for n in range(4)
+        ))
+        print(turn, flush=True)
+
+asyncio.run(main())
+"""
+
+
+@SQLITE
+class TestSqlite(SessionAdapterConformance):
+    @pytest.fixture
+    def make_adapter(self, tmp_path: Path) -> MakeAdapter:
+        return lambda prefix="one", **ttls: SqliteAdapter(
+            tmp_path / "sessions.db",
+            tables={"sessions": f"{prefix}_sessions", "messages": f"{prefix}_messages"},
+            **ttls,
+        )
+
+
+@SQLITE
+class TestInMemory(SessionAdapterConformance):
+    shared = False
+
+    @pytest.fixture
+    def make_adapter(self) -> MakeAdapter:
+        return lambda prefix="one", **ttls: SqliteAdapter(":memory:", **ttls)
+
+    async def test_initializing_and_disconnecting_twice_is_harmless(self, make_adapter: MakeAdapter) -> None:
+        adapter = make_adapter()
+        await adapter.initialize()
+        await adapter.save(session(version=1), [])
+        await adapter.initialize()
+        assert await adapter.session_repository.get("web-42") is not None
+        await adapter.disconnect()
+        await adapter.disconnect()
+        await adapter.initialize()
+        assert await adapter.session_repository.get("web-42") is None  # it lived in that connection
+        await adapter.disconnect()
+
+
+@SQLITE
+class TestSqliteTables(SqlTablesContract):
+    @pytest.fixture
+    def path(self, tmp_path: Path) -> Path:
+        return tmp_path / "sessions.db"
+
+    @pytest.fixture
+    def make(self, path: Path) -> Make:
+        return lambda **options: SqliteAdapter(path, **options)
+
+    @pytest.fixture
+    def run(self, path: Path) -> Run:
+        async def run(sql: str) -> list[tuple[Any, ...]]:
+            with closing(sqlite3.connect(path)) as connection, connection:
+                return connection.execute(sql).fetchall()
+
+        return run
+
+    async def _columns(self, run: Run, table: str) -> set[str]:
+        return {name for (name,) in await run(f"SELECT name FROM pragma_table_info('{table}')")}
+
+    async def test_moments_of_other_tools_are_understood(self, make: Make, run: Run) -> None:
+        await run("CREATE TABLE agent_sessions (id TEXT PRIMARY KEY, user_id TEXT, created_at DATETIME)")
+        moments = ["'2026-03-01 12:00:00'", "'2026-03-01T12:00:01.000Z'", "1772366402000", "1772366403", "NULL"]
+        for n, moment in enumerate(moments):
+            await run(f"INSERT INTO agent_sessions VALUES ('web-{n}', 'maya', {moment})")
+        adapter = make()
+        await adapter.initialize()
+        found = await adapter.session_repository.of_user("maya")
+        assert [each.id for each in found] == ["web-4", "web-3", "web-2", "web-1", "web-0"]
+        assert [each.created_at.second for each in found[1:]] == [3, 2, 1, 0]
+        assert found[-1].created_at == NOON.replace(microsecond=0)
+        await adapter.disconnect()
+
+    async def test_a_moment_that_cannot_be_read_is_named(self, make: Make, run: Run) -> None:
+        await run("CREATE TABLE agent_sessions (id TEXT PRIMARY KEY, created_at TEXT)")
+        await run("INSERT INTO agent_sessions VALUES ('web-1', 'last Monday')")
+        with pytest.raises(StoreError, match="agent_sessions holds 'last Monday'"):
+            await make().initialize()
+        assert await run("SELECT * FROM agent_sessions") == [("web-1", "last Monday")]
+
+    @FEW
+    @given(steps=OPERATIONS)
+    def test_it_does_what_the_one_in_memory_does(self, make: Make, steps: list[tuple[str, int, int]]) -> None:
+        does_what_the_one_in_memory_does(make, steps)
+
+    async def test_what_is_found_is_found_by_an_index(self, make: Make, run: Run, path: Path) -> None:
+        adapter = make()
+        await adapter.initialize()
+        await adapter.disconnect()
+        tables = tables_of(None, None)
+        types = {
+            table.role: dict.fromkeys((c.name for c in table.columns), "")
+            for table in (tables.sessions, tables.messages)
+        }
+        statements = statements_of(tables, SqliteDialect(), types)
+        with closing(sqlite3.connect(path)) as connection:
+            connection.create_function("recollect_now", 0, lambda: 0)
+            for name in statements.__slots__:
+                values = {column.name: 0 for table in (tables.sessions, tables.messages) for column in table.columns}
+                more = dict.fromkeys(("ttl", "expected", "count", "limit", "before", "after"), 1)
+                plan = connection.execute(
+                    f"EXPLAIN QUERY PLAN {getattr(statements, name)}", {**values, **more}
+                ).fetchall()
+                steps = [row[3] for row in plan]
+                scans = [each for each in steps if each.startswith("SCAN") and "CONSTANT" not in each]
+                assert not [each for each in scans if "by_expiry" not in each], (name, steps)
+                assert not [each for each in steps if "TEMP B-TREE" in each], (name, steps)
+
+
+@SQLITE
+async def test_the_session_a_child_was_killed_in_is_whole(tmp_path: Path) -> None:
+    path = str(tmp_path / "sessions.db")
+    done = 0
+    for _ in range(3):
+        child = await asyncio.create_subprocess_exec(sys.executable, "-c", WRITER, path, stdout=subprocess.PIPE)
+        assert child.stdout is not None
+        for _ in range(3):
+            done = int(await child.stdout.readline())
+        os.kill(child.pid, signal.SIGKILL)
+        rest = (await child.stdout.read()).split()
+        await child.wait()
+        done = int(rest[-1]) if rest else done
+        adapter = SqliteAdapter(path)
+        await adapter.initialize()
+        for n in range(4):
+            found = await adapter.session_repository.get(f"web-{n}")
+            assert found is not None
+            assert found.version in (done, done + 1)
+            said = contents(await adapter.message_repository.of_session(f"web-{n}"))
+            assert said == [f"{turn}.{k}" for turn in range(1, found.version + 1) for k in range(20)]
+            assert await adapter.session_repository.delete(f"web-{n}")
+        await adapter.disconnect()
+
+
+@SQLITE
+async def test_a_lock_that_is_held_for_too_long_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "sessions.db"
+    adapter = SqliteAdapter(path, busy_timeout=0.2)
+    await adapter.initialize()
+    saved = await adapter.save(session(version=1), [message("Hi")])
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        ended = await asyncio.gather(
+            *(adapter.save(session(f"web-{n}", version=1), []) for n in range(20)), return_exceptions=True
+        )
+        assert {type(each) for each in ended} == {StoreBusyError}
+        assert "busy_timeout" in str(ended[0])
+        assert await adapter.session_repository.get("web-42") == saved  # who reads does not wait
+        other.execute("ROLLBACK")
+    assert (await adapter.save(session(version=2), [])).version == 2
+    await adapter.disconnect()
+
+
+@SQLITE
+async def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
+    (tmp_path / "text.db").write_text("no database at all " * 100)
+    with pytest.raises(StoreCorruptError):
+        await SqliteAdapter(tmp_path / "text.db").initialize()
+    with pytest.raises(StoreUnavailableError):
+        await SqliteAdapter(tmp_path / "nowhere" / "x.db").initialize()
+    with pytest.raises(StoreUnavailableError):
+        await SqliteAdapter(tmp_path).initialize()
+
+
+@SQLITE
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is read-only for root")
+async def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "sessions.db"
+    sqlite3.connect(path).close()
+    os.chmod(path, 0o400)
+    os.chmod(tmp_path, 0o500)
+    with pytest.raises(StoreReadOnlyError):
+        await SqliteAdapter(path).initialize()
+    os.chmod(tmp_path, 0o700)
+
+
+@SQLITE
+@pytest.mark.parametrize(
+    "database",
+    [None, "", "  ", 5, b"x.db", "postgresql://a:secret@b/c", "file:x.db", "sqlite:///x.db?mode=ro", "a\x00b"],
+)
+def test_what_is_no_file_is_refused(database: Any) -> None:
+    with pytest.raises(ConfigurationError, match="path") as caught:
+        SqliteAdapter(database)
+    assert "secret" not in str(caught.value)
+
+
+@SQLITE
+@pytest.mark.parametrize("busy_timeout", [-1, True, "5", float("nan"), None])
+def test_a_busy_timeout_is_a_time(busy_timeout: Any) -> None:
+    with pytest.raises(ConfigurationError):
+        SqliteAdapter("x.db", busy_timeout=busy_timeout)
+
+
+@SQLITE
+def test_a_file_stays_the_same_from_another_folder_and_in_another_event_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    adapter = SqliteAdapter("sqlite:///my%20sessions.db")
+
+    async def save() -> None:
+        await adapter.initialize()
+        await adapter.save(session(version=1), [message("Hi")])
+
+    async def read(adapter: PersistenceAdapter) -> None:
+        await adapter.initialize()
+        assert contents(await adapter.message_repository.of_session("web-42")) == ["Hi"]
+        await adapter.disconnect()
+
+    asyncio.run(save())
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    asyncio.run(read(adapter))
+    asyncio.run(read(adapter))
+    asyncio.run(read(SqliteAdapter(tmp_path / "my sessions.db")))
+
+
+@SQLITE
+def test_it_needs_no_driver() -> None:
+    program = (
+        "import sys; sys.modules['asyncpg'] = None\n"
+        "from recollect.stores.sessions.sqlite import SqliteAdapter\n"
+        "SqliteAdapter(':memory:')"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=50)
