@@ -141,6 +141,13 @@ class Layout:
             writes=tuple(ours.get("writes") or ()),
         )
 
+    def given_back(self, held: Held | None) -> SessionData:
+        """The session that was stored, as it is read."""
+        assert held is not None
+        session = self.held_of(self.session_document(held, 0)).session
+        assert session is not None
+        return session
+
     def message_document(self, message: MessageData, until: int, owner: str | None) -> dict[str, Any]:
         """A message's document. It is found among those of its user, or else of its session's."""
         found = self.messages.to_theirs(with_iso_times(as_json_texts(message_record(message))))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from opensearchpy import ConnectionTimeout, TransportError
 from opensearchpy import ConnectionError as LostError
+from opensearchpy import ConnectionTimeout, TransportError
 
 from recollect.errors import (
     ConfigurationError,
@@ -17,7 +17,7 @@ from recollect.errors import (
     StoreUnavailableError,
 )
 
-_DOUBT = " The change may have been stored: look before you try again."
+DOUBT = " The change may have been stored: look before you try again."
 _NOT_DONE = ("unavailable_shards_exception", "cluster_block_exception", "master_not_discovered_exception")
 """What is said before anything is done."""
 
@@ -29,7 +29,7 @@ def is_lost(error: BaseException | None) -> bool:
 
 def store_error(error: TransportError, place: str, *, changing: bool = False) -> RecollectError:
     """What went wrong, and what to do about it. `changing` is for what must not be done twice."""
-    doubt = _DOUBT if changing else ""
+    doubt = DOUBT if changing else ""
     if isinstance(error, ConnectionTimeout):
         return StoreUnavailableError(f"{place} did not answer in time.{doubt}", in_doubt=changing)
     if isinstance(error, LostError):
@@ -54,7 +54,7 @@ def refusal(status: int, said: Any, place: str, *, changing: bool = False) -> Re
         return StoreBusyError(f"{place} is too busy: {words}. Try again.")
     if status in (500, 502, 503, 504):
         in_doubt = changing and kind not in _NOT_DONE
-        return StoreUnavailableError(f"{place} failed: {words}.{_DOUBT if in_doubt else ''}", in_doubt=in_doubt)
+        return StoreUnavailableError(f"{place} failed: {words}.{DOUBT if in_doubt else ''}", in_doubt=in_doubt)
     return StoreError(f"{place}: {words or status}")
 
 

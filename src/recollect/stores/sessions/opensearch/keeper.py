@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from recollect.errors import StoreBusyError, StoreError, StoreUnavailableError
+from recollect.errors import RecollectError, StoreBusyError, StoreError, StoreUnavailableError
 from recollect.stores.sessions.opensearch.documents import (
     KEPT_WRITES,
     OURS,
@@ -24,7 +24,7 @@ from recollect.stores.sessions.opensearch.documents import (
     document_id,
     now_millis,
 )
-from recollect.stores.sessions.opensearch.failures import is_lost, refusal
+from recollect.stores.sessions.opensearch.failures import DOUBT, is_lost, refusal
 from recollect.stores.sessions.opensearch.link import Link
 
 log = logging.getLogger("recollect.stores")
@@ -41,8 +41,48 @@ class Found:
     primary_term: int
 
 
+WhichWrite = tuple[str, int, int]
+"""The id of a document, and which write of it was read: its number, and the term of its primary."""
+
 Decide = Callable[[Held | None, int], Held | None]
 """Makes of what is held now, at this time, what shall be held; None leaves it as it is. It may be called again."""
+
+
+@dataclass(slots=True)
+class _Tried:
+    """What one change tried to store, so that it knows its own write when the answer was lost."""
+
+    deadline: float
+    longest: float = 0.01
+    last: Held | None = None
+    lost: Held | None = None
+
+    async def pause(self, session_id: str) -> None:
+        """Wait so that those who met here do not meet again; but not for ever."""
+        if asyncio.get_running_loop().time() > self.deadline:
+            raise StoreBusyError(
+                f"Session {session_id!r} was changed by others for {PATIENCE_SECONDS:g} seconds. Try again."
+            )
+        await asyncio.sleep(random.uniform(0, self.longest))
+        self.longest = min(2 * self.longest, 0.5)
+
+    def named(self, wanted: Held) -> Held:
+        """The same with a name for this write."""
+        self.last = replace(wanted, writes=(*wanted.writes, uuid.uuid4().hex[:16])[-KEPT_WRITES:])
+        return self.last
+
+    def recognized(self, found: Found | None) -> Held | None:
+        """What was stored, if one of these was. A client may have sent the last one twice, and say it was refused."""
+        if found is None:
+            return None
+        own = (each for each in (self.last, self.lost) if each is not None and each.writes[-1] in found.held.writes)
+        return next(own, None)
+
+    def in_doubt(self, error: StoreError) -> StoreError:
+        """The error, and that an earlier attempt may have been stored if so."""
+        if self.lost is None or error.in_doubt:
+            return error
+        return type(error)(f"{error}{DOUBT}", in_doubt=True)
 
 
 class Keeper:
@@ -72,48 +112,37 @@ class Keeper:
 
     async def change(self, session_id: str, decide: Decide) -> Held | None:
         """Decide on what is held, store that in one step, and give it; decide again if another was faster."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + PATIENCE_SECONDS
-        doubtful: dict[str, Held] = {}
-        pause = 0.01
+        tried = _Tried(asyncio.get_running_loop().time() + PATIENCE_SECONDS)
         while True:
-            found = await self._find_again(session_id, doubtful)
-            held = None if found is None else found.held
-            for write in held.writes if held is not None else ():
-                if write in doubtful:
-                    return await self._finished(doubtful[write])
-            wanted = decide(held, now_millis())
-            if wanted is None:
-                return None
-            if held is not None:
-                await self._make_room(held)
-            write = uuid.uuid4().hex[:16]
-            wanted = replace(wanted, writes=(*wanted.writes, write)[-KEPT_WRITES:])
             try:
-                if await self._put(wanted, found):
-                    return await self._finished(wanted)
-            except StoreUnavailableError as error:
-                # It is not known whether it was stored: the next look tells. A server that is slow is not asked again.
-                if not error.in_doubt or doubtful or not is_lost(error.__cause__):
-                    raise
-                doubtful[write] = wanted
-            if loop.time() > deadline:
-                raise StoreBusyError(
-                    f"Session {session_id!r} was changed by others all the time for {PATIENCE_SECONDS:g} seconds."
-                    " Try again."
-                )
-            await asyncio.sleep(random.uniform(0, pause))
-            pause = min(2 * pause, 0.5)
+                found = await self.find(session_id)
+                own = tried.recognized(found)
+                if own is None:
+                    held = None if found is None else found.held
+                    wanted = decide(held, now_millis())
+                    if wanted is None:
+                        return None
+                    await self._make_room(held)
+                    own = tried.named(wanted)
+                    if not await self._put(own, found, tried):
+                        await tried.pause(session_id)
+                        continue
+            except StoreError as error:
+                raise tried.in_doubt(error) from error.__cause__
+            return await self._finished(own)
 
-    async def settle(self, held: Held) -> None:
+    async def settle(self, several: Sequence[Held]) -> None:
         """Put messages into their index that are not there yet."""
-        now = now_millis()
-        pending = [each for each in held.pending if self.layout.has_time(each, now)]
-        keys = [held.message_key(self.layout.position_of(each)) for each in pending]
-        found = await self.link.get_many(self.layout.messages_index, ({"_id": key, "_source": False} for key in keys))
-        missing = [each for each, there in zip(pending, found, strict=True) if not there["found"]]
-        if missing:
-            await self._index(held, missing)
+        now, layout = now_millis(), self.layout
+        pending = [(held, each) for held in several for each in held.pending if layout.has_time(each, now)]
+        keys = (held.message_key(layout.position_of(each)) for held, each in pending)
+        found = await self.link.get_many(layout.messages_index, [{"_id": key, "_source": False} for key in keys])
+        missing: dict[str, tuple[Held, list[Document]]] = {}
+        for (held, each), there in zip(pending, found, strict=True):
+            if not there["found"]:
+                missing.setdefault(held.id, (held, []))[1].append(each)
+        for held, messages in missing.values():
+            await self._index(held, messages)
 
     async def messages_at(self, held: Held, positions: Sequence[int]) -> list[Document]:
         """The documents of messages that are there, in the order of the positions."""
@@ -126,12 +155,12 @@ class Keeper:
     async def erase(self, held: Held) -> None:
         """Delete the messages of a session that was deleted, and then what is left of itself."""
         keys = (held.message_key(position) for position in range(1, held.last + 1))
-        await self._delete_messages(keys)
+        await self.delete_messages(keys)
         found = await self.find(held.id, brief=True)
         if found is not None and found.held.deleted and found.held.life == held.life:
             await self.remove([(document_id(held.id), found.seq_no, found.primary_term)])
 
-    async def remove(self, documents: Sequence[tuple[str, int, int]]) -> int:
+    async def remove(self, documents: Sequence[WhichWrite]) -> int:
         """Delete documents of sessions that are as they were read, and say how many."""
         actions = (
             ("delete", {"_id": id, "if_seq_no": seq_no, "if_primary_term": term}, None)
@@ -139,22 +168,13 @@ class Keeper:
         )
         return await self.link.bulk(actions, self._refresh, self.layout.sessions_index)
 
-    async def _find_again(self, session_id: str, doubtful: dict[str, Held]) -> Found | None:
-        try:
-            return await self.find(session_id)
-        except StoreUnavailableError as error:
-            if not doubtful:
-                raise
-            text = f"{error} A change was on its way, and may have been stored: look before you try again."
-            raise StoreUnavailableError(text, in_doubt=True) from error
+    async def _make_room(self, held: Held | None) -> None:
+        if held is not None and held.deleted:
+            await self.delete_messages(held.message_key(position) for position in range(1, held.last + 1))
+        elif held is not None:
+            await self.settle([held])
 
-    async def _make_room(self, held: Held) -> None:
-        if held.deleted:
-            await self._delete_messages(held.message_key(position) for position in range(1, held.last + 1))
-        else:
-            await self.settle(held)
-
-    async def _put(self, held: Held, found: Found | None) -> bool:
+    async def _put(self, held: Held, found: Found | None, tried: _Tried) -> bool:
         """Store what is held if nobody stored anything since it was read, and say whether so."""
         params: dict[str, Any] = {"refresh": self._refresh}
         if found is None:
@@ -162,8 +182,14 @@ class Keeper:
         else:
             params |= {"if_seq_no": found.seq_no, "if_primary_term": found.primary_term}
         document = self.layout.session_document(held, now_millis())
-        path = self._path(held.id)
-        answer = await self.link.change("POST", path, body=document, params=params, accept=(409,))
+        try:
+            answer = await self.link.change("POST", self._path(held.id), body=document, params=params, accept=(409,))
+        except StoreUnavailableError as error:
+            # Whether it was stored, the next look tells; but a server that is slow is not asked again.
+            if not error.in_doubt or tried.lost or not is_lost(error.__cause__):
+                raise
+            tried.lost = held
+            return False
         return "error" not in answer
 
     async def _finished(self, held: Held) -> Held:
@@ -171,13 +197,13 @@ class Keeper:
         if held.deleted:
             try:
                 await self.erase(held)
-            except StoreError as error:
+            except RecollectError as error:
                 text = f"{error} The session is deleted, but not all of its messages: delete it again, or purge."
                 raise StoreUnavailableError(text, in_doubt=True) from error
         elif held.pending:
             try:
                 await self._index(held, held.pending)
-            except StoreError as error:
+            except RecollectError as error:
                 # They are stored, in the session's document, and the next change puts them into the index.
                 log.warning("messages of session %r are not in the index yet: %s", held.id, error)
         return held
@@ -188,11 +214,12 @@ class Keeper:
         await self.link.bulk(actions, self._refresh, self.layout.messages_index)
         if not await self.lives(held):
             # It was deleted meanwhile, perhaps before these came.
-            await self._delete_messages(keys)
+            await self.delete_messages(keys)
 
-    async def _delete_messages(self, keys: Iterable[str]) -> None:
+    async def delete_messages(self, keys: Iterable[str]) -> int:
+        """Delete documents of messages, and say how many were there."""
         actions = (("delete", {"_id": key}, None) for key in keys)
-        await self.link.bulk(actions, self._refresh, self.layout.messages_index)
+        return await self.link.bulk(actions, self._refresh, self.layout.messages_index)
 
     def _path(self, session_id: str) -> str:
         return f"/{self.layout.sessions_index}/_doc/{document_id(session_id)}"

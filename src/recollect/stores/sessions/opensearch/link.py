@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from opensearchpy import AsyncOpenSearch, OpenSearchException, TransportError
+from opensearchpy import AIOHttpConnection, AsyncOpenSearch, OpenSearchException, TransportError
 
 from recollect.errors import ConfigurationError, StoreClosedError, StoreError
 from recollect.stores.sessions.opensearch.failures import is_lost, refusal, store_error
 
 READ_SECONDS = 10.0
-"""For what is looked up by its id. Every change begins with that, so a server that is dead is known within this time."""
+"""For what is looked up by its id. Every change begins with that, so this is when a dead server is known."""
 WORK_SECONDS = 30.0
 _SHARDS_SECONDS = "8s"
 _POOL_SIZE = 32
@@ -22,6 +23,25 @@ _PAUSES = (0.1, 0.2, 0.4, 0.8, 1.6)
 """Between attempts while a server is there, but its shards are not yet."""
 _BULK_BYTES = 5_000_000
 _BULK_ITEMS = 500
+_LARGE_BYTES = 2**16
+
+
+class _Connection(AIOHttpConnection):
+    """The driver's own, but it sends what is large piece by piece: others in the event loop get their turn."""
+
+    async def perform_request(
+        self,
+        method: str,
+        url: str,
+        params: Mapping[str, Any] | None = None,
+        body: Any = None,
+        timeout: float | None = None,  # noqa: ASYNC109 -- as the driver has it
+        ignore: Collection[int] = (),
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        if body is not None and len(body) > _LARGE_BYTES:
+            body = io.BytesIO(body)
+        return await super().perform_request(method, url, params, body, timeout, ignore, headers)
 
 
 class Link:
@@ -189,7 +209,9 @@ def _client_of(url: str) -> AsyncOpenSearch:
         host["url_prefix"] = parts.path
     if parts.username is not None:
         host["http_auth"] = (unquote(parts.username), unquote(parts.password or ""))
-    return AsyncOpenSearch([host], max_retries=0, timeout=WORK_SECONDS, pool_maxsize=_POOL_SIZE)
+    return AsyncOpenSearch(
+        [host], connection_class=_Connection, max_retries=0, timeout=WORK_SECONDS, pool_maxsize=_POOL_SIZE
+    )
 
 
 def _portions(

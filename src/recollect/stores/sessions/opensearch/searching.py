@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from recollect.stores.sessions.opensearch.documents import OURS, Document, document_id, now_millis
@@ -40,10 +40,10 @@ class Searcher:
             "_source": {"excludes": [f"{OURS}.pending"]},
         }
         found: list[SessionData] = []
-        async for hit in self._hits(layout.sessions_index, body, most):
-            session = layout.held_of(hit["_source"]).living(now)
-            if session is not None:
-                found.append(session)
+        pages = await self._pages(layout.sessions_index, body, most)
+        while len(found) < most and (page := await pages.next()):
+            living = (layout.held_of(hit["_source"]).living(now) for hit in page)
+            found.extend(each for each in living if each is not None)
         return found[:most]
 
     async def messages(self, text: str, owner: str | None, most: int) -> list[Document]:
@@ -52,20 +52,23 @@ class Searcher:
         theirs = layout.messages
         now = now_millis()
         whose = [] if owner is None else [{"term": {f"{OURS}.owner": owner}}]
-        query = {"must": {"match": {theirs["content"]: text}}, "filter": whose, "must_not": [_past(theirs[EXPIRES], now)]}
+        query = {
+            "must": {"match": {theirs["content"]: text}},
+            "filter": whose,
+            "must_not": [_past(theirs[EXPIRES], now)],
+        }
         order = [{theirs["created_at"]: "desc"}, {theirs["session_id"]: "asc"}, {theirs["position"]: "desc"}]
         body = {"query": {"bool": query}, "sort": ["_score", *order]}
         found: list[Document] = []
         lives: dict[str, tuple[str, int]] = {}
-        async for page in self._pages(layout.messages_index, body, most):
+        pages = await self._pages(layout.messages_index, body, most)
+        while len(found) < most and (page := await pages.next()):
             await self._learn_lives(lives, {hit["_source"][theirs["session_id"]] for hit in page})
             for hit in page:
                 life, _, position = hit["_id"].rpartition("-")
                 known, last = lives[hit["_source"][theirs["session_id"]]]
                 if known == life and int(position) <= last and layout.has_time(hit["_source"], now):
                     found.append(hit["_source"])
-            if len(found) >= most:
-                break
         return found[:most]
 
     async def _learn_lives(self, lives: dict[str, tuple[str, int]], ids: set[str]) -> None:
@@ -75,19 +78,33 @@ class Searcher:
         wanted = ({"_id": document_id(each), "_source": source} for each in unknown)
         documents = await self._keeper.link.get_many(self._keeper.layout.sessions_index, wanted)
         for id, document in zip(unknown, documents, strict=True):
-            ours = document["_source"][OURS] if document["found"] else {"record": "deleted"}
+            ours: dict[str, Any] = document["_source"][OURS] if document["found"] else {"record": "deleted"}
             lives[id] = ("", 0) if ours["record"] == "deleted" else (ours["life"], ours["last"])
 
-    async def _hits(self, index: str, body: Mapping[str, Any], most: int) -> AsyncIterator[Hit]:
-        async for page in self._pages(index, body, most):
-            for hit in page:
-                yield hit
-
-    async def _pages(self, index: str, body: Mapping[str, Any], most: int) -> AsyncIterator[list[Hit]]:
+    async def _pages(self, index: str, body: Mapping[str, Any], most: int) -> Pages:
         if self._fresh:
             await refresh(self._keeper, index)
-        async for page in pages(self._keeper, index, body, min(most, _PAGE)):
-            yield page
+        return Pages(self._keeper, index, body, min(most, _PAGE))
+
+
+class Pages:
+    """The hits of a search that has an order, however many."""
+
+    def __init__(self, keeper: Keeper, index: str, body: Mapping[str, Any], size: int) -> None:
+        self._keeper = keeper
+        self._index = index
+        self._body = {**body, "size": size, "track_total_hits": False}
+        self._more = True
+
+    async def next(self) -> list[Hit]:
+        """The next of them; nothing if there are no more."""
+        if not self._more:
+            return []
+        hits = await search(self._keeper, self._index, self._body)
+        self._more = len(hits) == self._body["size"]
+        if self._more:
+            self._body["search_after"] = hits[-1]["sort"]
+        return hits
 
 
 async def refresh(keeper: Keeper, index: str) -> None:
@@ -95,23 +112,12 @@ async def refresh(keeper: Keeper, index: str) -> None:
     await keeper.link.ask("POST", f"/{index}/_refresh", seconds=WORK_SECONDS)
 
 
-async def pages(keeper: Keeper, index: str, body: Mapping[str, Any], size: int) -> AsyncIterator[list[Hit]]:
-    """All hits of a search that has an order, however many; a part of them is never taken for all."""
-    going_on: dict[str, Any] = {}
-    while True:
-        answer = await keeper.link.ask(
-            "POST",
-            f"/{index}/_search",
-            body={**body, **going_on, "size": size, "track_total_hits": False},
-            params={"allow_partial_search_results": "false"},
-            seconds=WORK_SECONDS,
-        )
-        hits: list[Hit] = answer["hits"]["hits"]
-        if hits:
-            yield hits
-        if len(hits) < size:
-            return
-        going_on = {"search_after": hits[-1]["sort"]}
+async def search(keeper: Keeper, index: str, body: Mapping[str, Any]) -> list[Hit]:
+    """The hits of one search; a part of them is never taken for all."""
+    whole = {"allow_partial_search_results": "false"}
+    answer = await keeper.link.ask("POST", f"/{index}/_search", body=body, params=whole, seconds=WORK_SECONDS)
+    hits: list[Hit] = answer["hits"]["hits"]
+    return hits
 
 
 def _past(field: str, now: int) -> dict[str, Any]:

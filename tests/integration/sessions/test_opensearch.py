@@ -1,0 +1,414 @@
+"""`OpenSearchAdapter` on a real server: the contract, how it is set up, and what its indices are like."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from opensearchpy import AsyncOpenSearch, OpenSearch
+
+from recollect.errors import (
+    ConfigurationError,
+    StoreClosedError,
+    StoreError,
+    StoreFullError,
+    StoreReadOnlyError,
+    StoreUnavailableError,
+)
+from recollect.stores.sessions.opensearch import OpenSearchAdapter, searching
+from recollect.testing.sessions import SessionAdapterConformance, SessionRestartConformance
+from recollect.testing.sessions.making import NOON, contents, later, message, session
+from tests.integration.sessions.opensearch_cases import (
+    MakeOpenSearch,
+    OnSharedServer,
+    OwnIndices,
+    ScriptedTransport,
+    count,
+)
+from tests.support.servers.opensearch import OpenSearchServer
+from tests.support.servers.process import free_port
+
+
+@pytest.mark.backend("OpenSearch")
+class TestOpenSearchAdapter(OwnIndices, SessionAdapterConformance):
+    @pytest.fixture
+    def url(self, opensearch_url: str) -> str:
+        return opensearch_url
+
+
+@pytest.mark.backend("OpenSearch")
+class TestOpenSearchRestart(OwnIndices, SessionRestartConformance):
+    @pytest.fixture
+    def server(self, own_opensearch: OpenSearchServer) -> OpenSearchServer:
+        return own_opensearch
+
+    @pytest.fixture
+    def url(self, server: OpenSearchServer) -> str:
+        return server.url
+
+
+@pytest.mark.backend("OpenSearch")
+class TestIndices(OnSharedServer):
+    async def test_fields_have_the_names_they_are_given(self, make: MakeOpenSearch, client: AsyncOpenSearch) -> None:
+        mappings = {
+            "sessions": {"id": "key", "user_id": "customer", "expires_at": "gone_at", "created_at": "begun"},
+            "messages": {"content": "words", "position": "place", "session_id": "chat", "expires_at": "gone_at"},
+        }
+        adapter = make(field_mappings=mappings, session_ttl=900, message_ttl=900)
+        await adapter.initialize()
+        saved = await adapter.save(session(version=1), [message("To Rome"), message("Today")])
+        assert await adapter.session_repository.find_active("maya") == saved
+        assert await adapter.session_repository.of_user("maya", before=replace(saved, id="zzz")) == [saved]
+        assert contents(await adapter.message_repository.of_session("web-42", limit=1)) == ["Today"]
+        assert contents(await adapter.search_messages("rome", user_id="maya")) == ["To Rome"]
+        document = await client.get(index=adapter.indices["sessions"], id="web-42")
+        assert document["_source"].keys() >= {"key", "customer", "gone_at", "begun", "status"}
+        assert not document["_source"].keys() & {"id", "user_id", "expires_at", "created_at"}
+        assert await adapter.session_repository.delete("web-42")
+        assert await count(client, adapter.indices["messages"]) == 0
+        await adapter.disconnect()
+
+    async def test_others_can_search_what_is_stored(self, adapter: OpenSearchAdapter, client: AsyncOpenSearch) -> None:
+        await adapter.save(session(version=1, current_route="Book a flight"), [message("Flights to Rome, please")])
+        sessions, messages = adapter.indices["sessions"], adapter.indices["messages"]
+        await client.indices.refresh(index=f"{sessions},{messages}")
+        queries: list[tuple[str, dict[str, Any]]] = [
+            (messages, {"match": {"content": "rome"}}),
+            (messages, {"range": {"created_at.date": {"gte": "2026-03-01", "lt": "2026-03-02"}}}),
+            (sessions, {"term": {"current_route": "Book a flight"}}),
+            (sessions, {"range": {"updated_at.date": {"gte": "2026-03-01", "lt": "2026-03-02"}}}),
+        ]
+        for index, query in queries:
+            assert (await client.count(index=index, body={"query": query}))["count"] == 1, query
+
+    async def test_indices_that_must_be_there_are_named_when_they_are_not(
+        self, make: MakeOpenSearch, client: AsyncOpenSearch
+    ) -> None:
+        adapter = make(auto_create_indices=False)
+        with pytest.raises(ConfigurationError, match=adapter.indices["sessions"]):
+            await adapter.initialize()
+        for name, definition in adapter.index_definitions.items():
+            await client.indices.create(index=name, body=definition)
+        await adapter.initialize()
+        await adapter.save(session(version=1), [message("Hi")])
+        await adapter.disconnect()
+
+    async def test_an_index_of_another_kind_is_refused(self, make: MakeOpenSearch, client: AsyncOpenSearch) -> None:
+        adapter = make()
+        await client.index(index=adapter.indices["sessions"], body={"id": "x", "user_id": "maya"})
+        with pytest.raises(ConfigurationError, match=r"as text, and it must be keyword"):
+            await adapter.initialize()
+
+    async def test_an_alias_is_as_good_as_an_index(self, make: MakeOpenSearch, client: AsyncOpenSearch) -> None:
+        adapter = make()
+        for name, definition in adapter.index_definitions.items():
+            await client.indices.create(index=f"{name}-v1", body={**definition, "aliases": {name: {}}})
+        await adapter.initialize()
+        await adapter.save(session(version=1), [message("Hi")])
+        assert contents(await adapter.message_repository.of_session("web-42")) == ["Hi"]
+        await adapter.disconnect()
+
+    async def test_an_index_that_vanished_is_not_made_by_accident(
+        self, adapter: OpenSearchAdapter, client: AsyncOpenSearch
+    ) -> None:
+        await client.indices.delete(index=adapter.indices["sessions"])
+        for call in (
+            lambda: adapter.save(session(version=1), [message("Hi")]),
+            lambda: adapter.session_repository.get("web-42"),
+            lambda: adapter.session_repository.of_user("maya"),
+            lambda: adapter.purge_expired(),
+        ):
+            with pytest.raises(StoreError, match=r"initialize\(\)"):
+                await call()
+        assert not await client.indices.exists(index=adapter.indices["sessions"])
+        await adapter.initialize()
+        await adapter.save(session(version=1), [message("Hi")])
+
+    @pytest.mark.parametrize(
+        ("options", "says"),
+        [
+            ({"indices": {"sessions": "UPPER"}}, "small letters"),
+            ({"indices": {"sessions": "_all"}}, "small letters"),
+            ({"indices": {"sessions": "*"}}, "small letters"),
+            ({"indices": {"sessions": "a,b"}}, "small letters"),
+            ({"indices": {"sessions": "a/_search"}}, "small letters"),
+            ({"indices": {"sessions": "same", "messages": "same"}}, "one name"),
+            ({"indices": {"notes": "x"}}, "notes"),
+            ({"indices": "x"}, "mapping"),
+            ({"field_mappings": {"notes": {}}}, "notes"),
+            ({"field_mappings": {"sessions": {"user_id": "recollect"}}}, "taken"),
+            ({"field_mappings": {"sessions": {"user_id": "_id"}}}, "taken"),
+            ({"field_mappings": {"sessions": {"user_id": "status"}}}, "one name"),
+            ({"field_mappings": {"messages": {"content": "a.b"}}}, "letters"),
+            ({"refresh": "later"}, "wait_for"),
+            ({"session_ttl": -1}, "session_ttl"),
+            ({"message_ttl": "1h"}, "message_ttl"),
+        ],
+    )
+    def test_what_cannot_be_is_refused_at_once(self, url: str, options: dict[str, Any], says: str) -> None:
+        with pytest.raises(ConfigurationError, match=says):
+            OpenSearchAdapter(url, **options)
+
+    async def test_a_full_or_locked_index_is_named(self, adapter: OpenSearchAdapter, client: AsyncOpenSearch) -> None:
+        saved = await adapter.save(session(version=1), [message("one")])
+        index = adapter.indices["sessions"]
+        for block, error in (("read_only_allow_delete", StoreFullError), ("write", StoreReadOnlyError)):
+            await client.indices.put_settings(index=index, body={f"index.blocks.{block}": True})
+            with pytest.raises(error):
+                await adapter.save(session(version=2), [message("lost")])
+            assert await adapter.session_repository.get("web-42") == saved
+            await client.indices.put_settings(index=index, body={f"index.blocks.{block}": None})
+        assert contents(await adapter.message_repository.of_session("web-42")) == ["one"]
+
+    async def test_messages_that_cannot_be_indexed_are_stored_and_read_anyway(
+        self, adapter: OpenSearchAdapter, client: AsyncOpenSearch
+    ) -> None:
+        index = adapter.indices["messages"]
+        await client.indices.put_settings(index=index, body={"index.blocks.write": True})
+        await adapter.save(session(version=1), [message("one")])
+        assert contents(await adapter.message_repository.of_session("web-42")) == ["one"]
+        with pytest.raises(StoreReadOnlyError):  # nobody drops what is nowhere else
+            await adapter.save(session(version=2), [message("two")])
+        await client.indices.put_settings(index=index, body={"index.blocks.write": None})
+        await adapter.save(session(version=2), [message("two")])
+        assert contents(await adapter.message_repository.of_session("web-42")) == ["one", "two"]
+        assert await count(client, index) == 2
+
+
+@pytest.mark.backend("OpenSearch")
+class TestSearching(OnSharedServer):
+    async def test_messages_are_found_by_their_words(self, adapter: OpenSearchAdapter) -> None:
+        await adapter.save(session(version=1), [message("Flights to Rome"), message("Rome, Rome!"), message("Hello")])
+        await adapter.save(session("b", version=1, user_id="ben"), [message("Rome too", "b", user_id="ben")])
+        assert contents(await adapter.search_messages("ROME", user_id="maya")) == ["Rome, Rome!", "Flights to Rome"]
+        assert contents(await adapter.search_messages("rome", user_id="ben")) == ["Rome too"]
+        assert await adapter.search_messages("rome", user_id="mayaX") == []
+        assert len(await adapter.search_messages("rome")) == 3
+        assert contents(await adapter.search_messages("flights rome", limit=1)) == ["Flights to Rome"]
+        assert await adapter.search_messages("nothing like it") == []
+        (found,) = await adapter.search_messages("hello")
+        assert found in await adapter.message_repository.of_session("web-42")
+
+    async def test_a_message_without_a_user_is_its_sessions(self, adapter: OpenSearchAdapter) -> None:
+        await adapter.save(session(version=1), [message("Rome?", role="agent", user_id=None)])
+        assert contents(await adapter.search_messages("rome", user_id="maya")) == ["Rome?"]
+        assert await adapter.search_messages("rome", user_id="ben") == []
+
+    async def test_what_is_deleted_or_past_its_time_is_not_found(
+        self, adapter: OpenSearchAdapter, make: MakeOpenSearch
+    ) -> None:
+        brief = make(message_ttl=0.001)
+        await brief.initialize()
+        await brief.save(session("brief", version=1), [message("Rome briefly", "brief")])
+        await adapter.save(session("deleted", version=1), [message("Rome deleted", "deleted")])
+        await adapter.session_repository.delete("deleted")
+        await adapter.save(session(version=1), [message("Rome")])
+        await asyncio.sleep(0.01)
+        assert contents(await adapter.search_messages("rome")) == ["Rome"]
+        await brief.disconnect()
+
+    async def test_what_a_deleted_session_left_behind_is_not_found(
+        self, adapter: OpenSearchAdapter, client: AsyncOpenSearch, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(searching, "_PAGE", 2)
+        await adapter.save(session(version=1), [message("Rome")])
+        for n in range(5):  # as if others had broken off
+            stray = {"content": "Rome Rome", "session_id": "web-42", "position": n, "created_at": "2026"}
+            await client.index(index=adapter.indices["messages"], id=f"another-{n}", body=stray)
+        assert contents(await adapter.search_messages("rome")) == ["Rome"]
+
+    @pytest.mark.parametrize("text", ["* OR content:*", '{"match_all": {}}', "a" * 2_000, "x " * 1_000, "\\ /:[]()~^"])
+    async def test_words_are_words(self, adapter: OpenSearchAdapter, text: str) -> None:
+        await adapter.save(session(version=1), [message("Rome")])
+        assert await adapter.search_messages(text) == []
+
+    @pytest.mark.parametrize("text", ["", "  ", None, 5, {"match_all": {}}, "a\x00b", "\ud800", "x" * 2_001])
+    async def test_what_is_no_text_is_refused(self, adapter: OpenSearchAdapter, text: Any) -> None:
+        with pytest.raises(ValueError, match="text"):
+            await adapter.search_messages(text)
+        with pytest.raises(ValueError, match="user_id"):
+            await adapter.search_messages("rome", user_id={"$ne": 1})  # type: ignore[arg-type]
+
+    async def test_lists_go_on_beyond_a_page(self, adapter: OpenSearchAdapter, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(searching, "_PAGE", 3)
+        made = [session(f"web-{n}", created_at=later(n // 4)) for n in range(10)]
+        await asyncio.gather(*map(adapter.session_repository.create, made))
+        found = await adapter.session_repository.of_user("maya")
+        assert found == made[::-1]
+        assert await adapter.session_repository.of_user("maya", limit=7, before=made[9]) == made[8:1:-1]
+
+    async def test_a_list_with_a_limit_is_one_search(
+        self, scripted: tuple[OpenSearchAdapter, ScriptedTransport]
+    ) -> None:
+        adapter, transport = scripted
+        await asyncio.gather(
+            *(adapter.save(session(f"web-{n}", version=1), [message("Rome", f"web-{n}")]) for n in range(5))
+        )
+        transport.start()
+        assert await adapter.session_repository.find_active("maya") is not None
+        assert len(await adapter.session_repository.of_user("maya", limit=2)) == 2
+        assert len(transport.sent) == 4
+        assert len(await adapter.search_messages("rome", limit=2)) == 2
+        assert len(transport.sent) == 7
+
+    async def test_without_fresh_searches_writes_can_wait_to_be_seen(self, make: MakeOpenSearch) -> None:
+        for refresh in (True, "wait_for"):
+            adapter = make(prefix=str(refresh).lower(), refresh=refresh, fresh_searches=False)
+            await adapter.initialize()
+            saved = await adapter.save(session(version=1), [message("Rome")])
+            assert await adapter.session_repository.of_user("maya") == [saved]
+            assert contents(await adapter.search_messages("rome")) == ["Rome"]
+            assert await adapter.session_repository.delete("web-42")
+            assert await adapter.session_repository.of_user("maya") == []
+            await adapter.disconnect()
+
+
+@pytest.mark.backend("OpenSearch")
+class TestConnecting(OnSharedServer):
+    async def test_a_client_that_was_passed_in_stays_open(self, make: MakeOpenSearch, url: str) -> None:
+        async with AsyncOpenSearch(url) as client:
+            adapter = make(client)
+            await adapter.initialize()
+            await adapter.save(session(version=1), [message("Hi")])
+            await adapter.disconnect()
+            with pytest.raises(StoreClosedError):
+                await adapter.session_repository.get("web-42")
+            assert await client.ping()
+            await adapter.initialize()
+            assert await adapter.session_repository.get("web-42") is not None
+            await adapter.disconnect()
+
+    def test_only_an_asynchronous_client_or_a_url_will_do(self, url: str) -> None:
+        given: Any
+        for given in (OpenSearch(url), None, 5, b"http://x"):
+            with pytest.raises(ConfigurationError, match="AsyncOpenSearch"):
+                OpenSearchAdapter(given)
+
+    @pytest.mark.parametrize("url", ["", "app:secret@host", "ftp://app:secret@host", "http://", "http://h:secret"])
+    def test_a_bad_url_is_refused_without_its_password(self, url: str) -> None:
+        with pytest.raises(ConfigurationError) as caught:
+            OpenSearchAdapter(url)
+        assert "secret" not in str(caught.value)
+
+    @pytest.fixture(autouse=True)
+    async def _clean(self) -> None:
+        """Some of these tests have no server, and the indices of the others go with the server."""
+
+    async def test_a_server_that_is_not_there_is_named_without_the_password(self) -> None:
+        adapter = OpenSearchAdapter(f"http://app:secret@127.0.0.1:{free_port()}")
+        with pytest.raises(StoreUnavailableError) as caught:
+            await adapter.initialize()
+        assert "127.0.0.1" in str(caught.value)
+        assert "secret" not in f"{caught.value!r} {adapter!r}"
+        with pytest.raises(StoreClosedError):
+            await adapter.session_repository.get("web-42")
+
+    @pytest.mark.parametrize(
+        ("answer", "error"),
+        [
+            (b"401 Unauthorized\r\ncontent-length: 12\r\n\r\nUnauthorized", ConfigurationError),
+            (b"200 OK\r\ncontent-type: text/html\r\ncontent-length: 4\r\n\r\n<p/>", StoreError),
+            (b"200 OK\r\ncontent-type: text/plain\r\ncontent-length: 2\r\n\r\nhi", StoreError),
+            (b"404 Not Found\r\ncontent-length: 2\r\n\r\nno", StoreError),
+            (b"502 Bad Gateway\r\ncontent-length: 2\r\n\r\nno", StoreUnavailableError),
+            (b"garbage", StoreUnavailableError),
+        ],
+    )
+    async def test_what_is_no_server_of_ours_is_named(self, answer: bytes, error: type[Exception]) -> None:
+        async def say(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            asked = await reader.readuntil(b"\r\n\r\n")
+            head, end, body = answer.partition(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 " + head + end + (b"" if asked.startswith(b"HEAD") else body))
+            await writer.drain()
+            writer.close()
+            await writer.wait_closed()
+
+        async with await asyncio.start_server(say, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            with pytest.raises(error) as caught:
+                await OpenSearchAdapter(f"http://app:secret@127.0.0.1:{port}").initialize()
+        assert "secret" not in str(caught.value)
+
+    def test_another_event_loop_is_named_and_a_new_beginning_is_possible(self, make: MakeOpenSearch) -> None:
+        adapter = make()
+
+        async def begin() -> None:
+            await adapter.initialize()
+
+        async def use() -> None:
+            with pytest.raises(ConfigurationError, match="another event loop"):
+                await adapter.session_repository.get("web-42")
+
+        async def begin_again() -> None:
+            await adapter.initialize()
+            assert await adapter.session_repository.get("web-42") is None
+            await adapter.disconnect()
+
+        with asyncio.Runner() as one, asyncio.Runner() as two:
+            one.run(begin())
+            two.run(use())
+            one.run(adapter.disconnect())
+            two.run(begin_again())
+
+    async def test_initializing_at_once_and_disconnecting_leaks_nothing(self, make: MakeOpenSearch) -> None:
+        adapter = make()
+        await asyncio.gather(*(adapter.initialize() for _ in range(4)))
+        saving = [
+            asyncio.create_task(adapter.save(session(f"web-{n}", version=1), [message("Hi", f"web-{n}")]))
+            for n in range(20)
+        ]
+        await asyncio.sleep(0.02)
+        await adapter.disconnect()
+        ended = await asyncio.gather(*saving, return_exceptions=True)
+        assert all(isinstance(each, StoreError) or not isinstance(each, BaseException) for each in ended)
+
+    async def test_many_sessions_are_saved_at_once(self, make: MakeOpenSearch) -> None:
+        adapter = make()
+        await adapter.initialize()
+        ids = [f"web-{n}" for n in range(200)]
+        saved = await asyncio.gather(*(adapter.save(session(id, version=1), [message(id, id)]) for id in ids))
+        assert sorted(each.id for each in saved) == sorted(ids)
+        found = await asyncio.gather(*(adapter.message_repository.of_session(id) for id in ids))
+        assert [contents(each) for each in found] == [[id] for id in ids]
+        assert len(await adapter.session_repository.of_user("maya")) == 200
+        await adapter.disconnect()
+
+    async def test_a_turn_costs_the_same_however_many_came_before(
+        self, scripted: tuple[OpenSearchAdapter, ScriptedTransport]
+    ) -> None:
+        adapter, transport = scripted
+        costs = []
+        for version in range(1, 42):
+            transport.start()
+            await adapter.save(session(version=version), [message("x" * 50) for _ in range(2)])
+            costs.append((len(transport.sent), sum(length for *_, length in transport.sent)))
+            if version == 20:
+                await adapter.message_repository.add([message("x" * 50) for _ in range(2_000)], at=NOON)
+                await adapter.message_repository.add([message("x" * 50)], at=NOON)
+        assert costs[-1][0] <= costs[1][0] == 5
+        assert costs[-1][1] < costs[1][1] + 1_500  # the names of the last writes are kept
+
+
+def test_without_the_driver_the_extra_is_named() -> None:
+    for missing in ("opensearchpy", "aiohttp"):
+        code = f"""if True:
+            import sys
+            sys.modules[{missing!r}] = None
+            from recollect.errors import MissingExtraError
+            try:
+                import recollect.stores.sessions.opensearch
+            except MissingExtraError as error:
+                assert "recollect[opensearch]" in str(error), error
+            else:
+                raise AssertionError("it was imported")
+        """
+        subprocess.run([sys.executable, "-c", code], check=True, timeout=50)
+
+
+def test_importing_recollect_leaves_the_driver_alone() -> None:
+    code = "import sys, recollect; assert not {'opensearchpy', 'aiohttp'} & sys.modules.keys()"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=50)
