@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -22,8 +23,9 @@ from recollect import (
     StoreUnavailableError,
     User,
 )
-from recollect.agent import Agent, EventKind
-from recollect.testing import FunctionModel, ScriptedModel, says
+from recollect.agent import Agent, create_session
+from recollect.testing import FunctionModel, ScriptedModel, calls, says
+from recollect.types.conversations import Conversation
 from tests.support.desk import Ask, Desk, log, sent, texts, ways, whole
 
 
@@ -61,7 +63,11 @@ async def test_a_session_is_a_conversation_with_memory(rc: Recollect, maya: User
     ]
     assert [each.id for each in said] == [each.id for each in await log(maya, first.conversation_id)]
     assert (said[1].route, said[3].state) == (desk.book.id, second.state.id if second.state else None)
-    assert {event.kind for event in await persistence.load_session_history("web-42")} == {EventKind.MESSAGE}
+    history = await persistence.load_session_history("web-42")
+    assert [event.kind.value for event in history] == ["message", "message", "message", "tool", "message"]
+    assert [(call["tool_name"], call["result"]) for call in said[3].tool_calls] == [
+        ("search", '["the night train to Rome"]')
+    ]
 
 
 @ways
@@ -107,28 +113,126 @@ async def test_a_store_that_fails_at_the_last_moment_keeps_neither(
     desk = Desk(rc, persistence=persistence)
     desk.script(desk.reads(destination="Rome"), says("How many?"))
     conversations = type(rc.store.conversations)
-    append, save = conversations.append, type(rc.store.sessions).save
+    append = conversations.append
 
     async def failing(self: Any, *given: Any, **more: Any) -> Any:
-        if more.get("session") is not None or "logged" in more:
+        if more.get("session") is not None:
             raise StoreUnavailableError("gone")
         return await append(self, *given, **more)
 
-    async def failing_save(self: Any, *given: Any, **more: Any) -> Any:
-        raise StoreUnavailableError("gone")
-
     monkeypatch.setattr(conversations, "append", failing)
-    monkeypatch.setattr(type(rc.store.sessions), "save", failing_save)
     with pytest.raises(StoreUnavailableError):
         await ask(desk.agent, "To Rome", "web-42", user="maya")
     monkeypatch.setattr(conversations, "append", append)
-    monkeypatch.setattr(type(rc.store.sessions), "save", save)
     assert await persistence.get_session("web-42") is None
     [talk] = await maya.conversations.list()
     assert await texts(maya, talk.id) == ["To Rome"]
     desk.script(desk.reads(destination="Rome"), says("How many?"))
     again = await ask(desk.agent, "To Rome, I said", "web-42", user="maya")
     assert again.session.version == 1
+
+
+@ways
+async def test_a_turn_that_was_stored_although_the_store_could_not_say_so_is_saved_once(
+    rc: Recollect, maya: User, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    persistence = kept(rc)
+    desk = Desk(rc, persistence=persistence)
+    desk.script(desk.reads(destination="Rome"), says("How many?"))
+    conversations = type(rc.store.conversations)
+    append = conversations.append
+
+    async def unsure(self: Any, *given: Any, **more: Any) -> Any:
+        done = await append(self, *given, **more)
+        if more.get("session") is not None:
+            monkeypatch.setattr(conversations, "append", append)
+            raise StoreUnavailableError("gone while committing", in_doubt=True)
+        return done
+
+    monkeypatch.setattr(conversations, "append", unsure)
+    response = await ask(desk.agent, "To Rome", "web-42", user="maya")
+    assert response.session.version == 1
+    stored = await persistence.get_session("web-42")
+    assert stored is not None
+    assert (stored.version, stored.message_count) == (1, 2)
+    assert await texts(maya, response.conversation_id) == ["To Rome", "How many?"]
+
+
+@ways
+async def test_a_user_erased_during_the_turn_stays_erased(rc: Recollect, maya: User, ask: Ask) -> None:
+    persistence = kept(rc)
+
+    async def erase(request: Any) -> str:
+        await maya.admin.delete_user_data(confirm=True)
+        return "Hello!"
+
+    agent = Agent("Wanda", model=FunctionModel(erase), memory=rc, persistence=persistence)
+    with pytest.raises(NotFoundError):
+        await ask(agent, "Hi", "web-42", user="maya")
+    assert await persistence.get_session("web-42") is None
+    assert (await maya.admin.export_user_data())["sessions"] == []
+
+
+async def test_tools_that_the_model_called_are_in_the_sessions_history(rc: Recollect, maya: User) -> None:
+    def weather(city: str) -> str:
+        """The weather."""
+        return f"rain in {city}"
+
+    model = ScriptedModel([calls("weather", city="Rome"), says("It rains.")])
+    persistence = kept(rc)
+    agent = Agent("Wanda", model=model, memory=maya, persistence=persistence, tools=[weather])
+    await agent.respond("And the weather in Rome?", "web-42")
+    said = await persistence.get_session_messages("web-42")
+    assert [each.content for each in said] == ["And the weather in Rome?", "It rains."]
+    assert said[1].tool_calls == ({"tool_name": "weather", "arguments": {"city": "Rome"}, "result": "rain in Rome"},)
+
+
+async def test_a_users_own_metadata_harms_no_session(rc: Recollect, maya: User) -> None:
+    persistence = kept(rc)
+    agent = Agent("Wanda", model=ScriptedModel([says("Hi")]), memory=maya, persistence=persistence)
+    await agent.respond("Hello", "web-42", metadata={"session": "tab-7", "recollect.session": "x"})
+    assert [each.content for each in await persistence.get_session_messages("web-42")] == ["Hello", "Hi"]
+
+
+async def test_what_is_said_later_comes_later_whatever_a_clock_says(rc: Recollect, maya: User) -> None:
+    persistence = kept(rc)
+    await persistence.create_session(id="web-42", user_id="maya", agent_name="Wanda")
+    ahead = f"conv_{2**111:028x}"
+    [scope] = {maya.scope}
+    now = datetime.now(UTC)
+    talk = Conversation(ahead, scope, "wanda", "open", now, now, session_id="web-42")
+    await rc.store.conversations.create(scope, talk)
+    await persistence.save_message(session_id="web-42", role="user", content="one")
+    await persistence.complete_session("web-42")
+    await persistence.save_message(session_id="web-42", role="user", content="two")
+    said = await persistence.get_session_messages("web-42")
+    assert [each.content for each in said] == ["one", "two"]
+    assert said[0].position < said[1].position
+    await persistence.delete_session("web-42")
+    await persistence.create_session(id="web-42", user_id="maya", agent_name="Wanda")
+    await persistence.save_message(session_id="web-42", role="user", content="anew")
+    assert [each.content for each in await persistence.get_session_messages("web-42")] == ["anew"]
+
+
+async def test_one_store_is_one_recollect(rc: Recollect, url: str) -> None:
+    if url == ":memory:":
+        pytest.skip("another one in memory is another one")
+    async with Recollect(url, worker=False) as other:
+        agent = Agent("Wanda", model=ScriptedModel([says("Hi")]), memory=other, persistence=kept(rc))
+        with pytest.raises(ConfigurationError, match="pass the same one"):
+            await agent.respond("Hi", "web-42", user="maya")
+
+
+async def test_anothers_words_do_not_get_into_a_session_passed_as_a_value(rc: Recollect, maya: User) -> None:
+    persistence = kept(rc)
+    await persistence.create_session(id="hers", user_id="maya")
+    await persistence.save_message(session_id="hers", role="user", content="My PIN is 1234")
+    model = ScriptedModel([says("Hm")])
+    agent = Agent("Wanda", model=model, persistence=persistence)
+    with pytest.raises(NotFoundError):
+        await agent.respond("Hi", create_session("hers", {"user_id": "ben"}), sender=Identity("ben"))
+    assert model.requests == []
+    assert [each.content for each in await persistence.get_session_messages("hers")] == ["My PIN is 1234"]
 
 
 async def test_without_a_memory_the_session_is_in_the_log_all_the_same(rc: Recollect, maya: User) -> None:

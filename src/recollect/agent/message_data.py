@@ -45,7 +45,7 @@ def messages_of_events(session: SessionState, events: Sequence[Event], user_id: 
 
 def events_of(message: MessageData) -> list[Event]:
     """A message as events: the tools that ran for it, and what was said."""
-    event = with_event(message).event
+    event = None if message.event is None else adapt_event(message.event)
     if event is None:
         event = create_message_event(_SOURCES[message.role], message.role, message.content, message.created_at)
     if not message.tool_calls or event.kind is EventKind.TOOL:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack
 from recollect.agent.events import Event, adapt_event
 from recollect.agent.message_data import events_of, message_of, messages_of_events, with_event
 from recollect.agent.session import SessionState
-from recollect.agent.session_data import plain_data, session_data_to_state, session_state_to_data
+from recollect.agent.session_data import plain_data, refuse_reserved, session_data_to_state, session_state_to_data
 from recollect.errors import ConfigurationError, InvalidArgumentError, NotFoundError
 from recollect.stores import SessionTurn
 from recollect.stores.sessions import checks
@@ -23,6 +23,9 @@ from recollect.types.times import utc_now
 
 if TYPE_CHECKING:
     from recollect.stores.sessions.kept import KeptSessions
+
+
+_OF_ADAPTERS = (*("session_repository", "message_repository", "initialize", "disconnect", "save", "purge_expired"),)
 
 
 class NewSession(TypedDict, total=False):
@@ -87,7 +90,11 @@ class Persistence:
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
         if isinstance(adapter, type) or not isinstance(adapter, PersistenceAdapter):
-            raise ConfigurationError(f"adapter is an adapter such as InMemoryAdapter(), not {adapter!r:.80}.")
+            missing = [name for name in _OF_ADAPTERS if not hasattr(adapter, name)]
+            lacks = f" It has no {', '.join(missing)}." if len(missing) < len(_OF_ADAPTERS) else ""
+            raise ConfigurationError(f"adapter is an adapter such as InMemoryAdapter(), not {adapter!r:.80}.{lacks}")
+        if not isinstance(auto_save, bool):
+            raise ConfigurationError(f"auto_save is True or False, not {auto_save!r:.80}; write user_id=... by name.")
         self.adapter = adapter
         self.auto_save = auto_save
         self.user_id = checks.optional_id("user_id", user_id)
@@ -164,13 +171,16 @@ class Persistence:
         return await self.update_session_status(session_id, "abandoned")
 
     async def delete_session(self, session_id: str) -> bool:
-        """Delete a session with its messages; says whether it was there."""
+        """Delete a session with its messages; says whether it was there.
+
+        In a `Recollect` only where it stood is deleted: what was said is the user's log, and is erased with that.
+        """
         if await self.get_session(session_id) is None:
             return False
         return await self.adapter.session_repository.delete(session_id)
 
     async def delete_user_sessions(self, user_id: str | None = None) -> int:
-        """Delete all sessions of a user with their messages; gives how many there were."""
+        """Delete all sessions of a user with their messages, as `delete_session` does; gives how many there were."""
         deleted = 0
         while found := await self.get_user_sessions(user_id, limit=100):
             for each in found:
@@ -183,8 +193,7 @@ class Persistence:
         """Append a message to a session. Raises `NotFoundError` if there is no such session."""
         message = message_of(data, fields, self.clock())
         session = await self._required(message.session_id)
-        if message.user_id is None:
-            message = replace(message, user_id=session.user_id)
+        message = replace(message, user_id=self._own(message.user_id) or session.user_id)
         (added,) = await self.adapter.message_repository.add([message], at=self.clock())
         return with_event(added)
 
@@ -197,19 +206,13 @@ class Persistence:
         after: MessageData | int | None = None,
     ) -> list[MessageData]:
         """A session's messages in order: the last `limit` of them, those before one, or the first ones after one."""
-        if not await self._may_read(session_id):
-            return []
-        found = await self.adapter.message_repository.of_session(
-            session_id,
-            limit=limit,
-            before=before.position if isinstance(before, MessageData) else before,
-            after=after.position if isinstance(after, MessageData) else after,
-        )
-        return [with_event(each) for each in found]
+        until = before.position if isinstance(before, MessageData) else before
+        since = after.position if isinstance(after, MessageData) else after
+        return [with_event(each) for each in await self._messages(session_id, limit, until, since)]
 
     async def load_session_history(self, session_id: str, limit: int | None = None) -> list[Event]:
         """What was said and done in a session, as `agent.respond` takes it; of the last `limit` messages."""
-        messages = await self.get_session_messages(session_id, limit)
+        messages = await self._messages(session_id, limit)
         return [event for each in messages for event in events_of(each)]
 
     async def load(self, session_id: str) -> SessionState | None:
@@ -235,6 +238,8 @@ class Persistence:
         lost a race saves nothing.
         """
         adapter = await self._ready()
+        if self.user_id is not None and not self._is_ours(await adapter.session_repository.get(session.id), new=True):
+            raise NotFoundError("session", session.id, "Users need ids of their own.")
         turn = self.session_turn(session, events, agent_name=agent_name, user_id=user_id)
         await adapter.save(turn.session, turn.said)
 
@@ -242,7 +247,7 @@ class Persistence:
         self, session: SessionState, events: Iterable[Any], *, agent_name: str | None, user_id: str | None
     ) -> SessionTurn:
         """A session and what was said in its turn, as they are stored."""
-        row = self._row(session, agent_name, self.user_id or user_id)
+        row = self._row(session, agent_name, self._own(user_id))
         messages = messages_of_events(session, [adapt_event(each) for each in events], row.user_id)
         return SessionTurn(row, tuple(messages))
 
@@ -252,6 +257,11 @@ class Persistence:
         Raises `ConfigurationError` if they are, but for users of another tenant or app.
         """
         kept: KeptSessions | None = getattr(self.adapter, "kept", None)
+        if kept is not None and kept.store is not store and _place(kept.store) == _place(store) is not None:
+            raise ConfigurationError(
+                f"the agent remembers and keeps its sessions in {store.url} through two Recollects:"
+                " pass the same one to both."
+            )
         if kept is None or kept.store is not store:
             return False
         if (kept.tenant_id, kept.app_id) != (scope.tenant_id, scope.app_id):
@@ -284,14 +294,17 @@ class Persistence:
         if isinstance(given, SessionData):
             if fields:
                 raise InvalidArgumentError("pass a SessionData, or its fields, not both.")
-            return replace(given, user_id=self._own(given.user_id), collected_data=plain_data(given.collected_data))
+            made = replace(given, user_id=self._own(given.user_id), collected_data=plain_data(given.collected_data))
+            session_data_to_state(made.id, made)  # what could not be read must not be stored
+            return made
         values: Mapping[str, Any] = {**_mapping("a session", given), **fields}
         unknown = values.keys() - NewSession.__annotations__.keys()
         if unknown:
             raise InvalidArgumentError(f"create_session takes no {', '.join(sorted(unknown))}.")
         data = _mapping("initial_data", values.get("initial_data"))
+        refuse_reserved(data)
         now = self.clock()
-        made = SessionData(
+        return SessionData(
             id=values.get("id") or new_id("session"),
             user_id=self._own(values.get("user_id")),
             agent_name=values.get("agent_name"),
@@ -300,8 +313,6 @@ class Persistence:
             created_at=now,
             updated_at=now,
         )
-        session_data_to_state(made.id, made)  # what could not be read must not be stored
-        return made
 
     def _own(self, user_id: str | None) -> str | None:
         if self.user_id is not None and user_id not in (None, self.user_id):
@@ -314,19 +325,26 @@ class Persistence:
             raise InvalidArgumentError("whose sessions? Pass user_id=..., here or to Persistence(...).")
         return found
 
-    def _is_ours(self, session: SessionData | None) -> bool:
-        return session is not None and (self.user_id is None or session.user_id == self.user_id)
+    def _is_ours(self, session: SessionData | None, *, new: bool = False) -> bool:
+        if session is None:
+            return new
+        return self.user_id is None or session.user_id == self.user_id
+
+    async def _messages(
+        self, session_id: str, limit: int | None, before: int | None = None, after: int | None = None
+    ) -> list[MessageData]:
+        session = await self.get_session(session_id)
+        if session is None and self.user_id is not None:
+            return []  # messages may outlive their session: then they are for those who see everyone's
+        messages = self.adapter.message_repository
+        found = await messages.of_session(session_id, limit=limit, before=before, after=after)
+        return [each for each in found if session is None or _belongs(each, session)]
 
     async def _required(self, session_id: str) -> SessionData:
         found = await self.get_session(session_id)
         if found is None:
             raise NotFoundError("session", session_id, "create_session makes one.")
         return found
-
-    async def _may_read(self, session_id: str) -> bool:
-        """Messages may outlive their session: then they are only for those who see everyone's."""
-        await self._ready()
-        return self.user_id is None or await self.get_session(session_id) is not None
 
     async def _ready(self) -> PersistenceAdapter:
         if not self._is_ready:
@@ -335,6 +353,19 @@ class Persistence:
                     await self.adapter.initialize()
                     self._is_ready = True
         return self.adapter
+
+
+def _place(store: Any) -> Any:
+    """Where a store is, if another one can be there too."""
+    settings = getattr(store, "queue_settings", None)  # of PostgreSQL, with the schema
+    if settings is not None:
+        return settings()
+    return None if ":memory:" in store.url else store.url
+
+
+def _belongs(message: MessageData, session: SessionData) -> bool:
+    """Whether it is of the session as it is now, and not of another user who had the same id before it expired."""
+    return message.user_id is None or session.user_id is None or message.user_id == session.user_id
 
 
 def _mapping(what: str, given: Any) -> Mapping[str, Any]:

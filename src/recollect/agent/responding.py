@@ -40,7 +40,7 @@ from recollect.turn.handle import UserHandle
 from recollect.turn.tolerating import tolerated
 from recollect.turn.values import TurnResult, result_of
 from recollect.types import Message, ReplyDelta, TextDelta, message_text
-from recollect.types.conversations import TurnOutcome
+from recollect.types.conversations import ToolInvocation, TurnOutcome
 from recollect.types.scope import Scope
 from recollect.types.turns import Identity, Session, TurnProblem
 
@@ -79,6 +79,7 @@ class _Begun:
     decided: tuple[str, ...] = ()
     again: Response | None = None
     end: LoggedEnd | None = None
+    is_stored: bool = False
 
     def noted(self, session: SessionState, text: str) -> SessionState:
         """The session after the turn, with whose it is and what was said to a message that may come again."""
@@ -97,13 +98,16 @@ class LoggedEnd:
     saved: bool = False
     session: SessionState | None = None
 
-    def after(self, text: str) -> SessionTurn:
+    def after(self, text: str, invoked: Sequence[ToolInvocation]) -> SessionTurn:
         """What is saved, now that this was said."""
         self.session = self.begun.noted(self.begun.turn.session_after(), text)
         said = [] if self.begun.said is None else [create_message_event("customer", "user", "said")]
+        ran = [_ran(each) for each in (*self.begun.turn.invoked, *invoked)]
+        said += [create_tool_event("agent", ran)] if ran else []
         said.append(create_message_event("agent", self.agent_name, text))
         user_id = user_id_of(self.begun.key)
-        return self.persistence.session_turn(self.session, said, agent_name=self.agent_name, user_id=user_id)
+        turn = self.persistence.session_turn(self.session, said, agent_name=self.agent_name, user_id=user_id)
+        return replace(turn, tool_calls=turn.said[-1].tool_calls)
 
 
 @dataclass(slots=True)
@@ -184,8 +188,11 @@ class Responding:
         if begun.problems:
             response = replace(response, problems=(*begun.problems, *response.problems))
         store = self._agent.persistence
+        if begun.end is not None and saved is None:
+            _raise_unstored(response)
         if store is not None and _saves(store) and saved is None:
-            said = [] if begun.end is not None else _events(self._agent.name, begun.said, response)
+            heard = None if begun.is_stored else begun.said
+            said = _events(self._agent.name, heard, response)
             user_id = user_id_of(begun.key)
             await store.save(response.session, said, agent_name=self._agent.name, user_id=user_id)
         self._tries.forget((*begun.key, begun.session.version))
@@ -215,6 +222,7 @@ class Responding:
             if agent.persistence is not None and user is None and isinstance(history, str | None):
                 messages = [*messages_of(await agent.persistence.history(found.id, TAIL)), *(messages or ())]
             key = key_of(user, given.get("sender"), found)
+            self._refuse_other_user(key)
             turn = AgentTurn(
                 agent,
                 found,
@@ -227,6 +235,7 @@ class Responding:
             said = messages[-1] if messages and messages[-1].role == "user" and not approvals else None
             begun = _Begun(turn, found, key, None if history is None else said, decided=tuple(approvals))
             begun.idempotency_key = given.get("idempotency_key")
+            begun.is_stored = await self._is_stored(history, begun)
             if found.answered is not None and found.answered.key == begun.idempotency_key:
                 begun.again = Response(found.answered.message, found)
                 yield begun
@@ -265,12 +274,29 @@ class Responding:
         user = await user_of(agent.memory, found, given.get("user"))
         refuse_foreign(found, key_of(user, given.get("sender"), found))
         async with self._alone(key_of(user, given.get("sender"), found), found):
-            if store is not None and session is not None and _saves(store):
+            if store is not None and session is not None:
                 stored = await store.load(found.id)
+                if stored is not None:
+                    refuse_foreign(stored, key_of(user, given.get("sender"), stored))
                 version = 0 if stored is None else stored.version
-                if version != found.version:
+                if version != found.version and _saves(store):
                     raise SessionConflictError(found.id, found.version, version)
             yield found, user
+
+    async def _is_stored(self, history: Any, begun: _Begun) -> bool:
+        """Whether the application has saved what the user said before it passed the history that ends with it."""
+        store = self._agent.persistence
+        if store is None or begun.said is None or isinstance(history, str | None):
+            return False
+        last = messages_of(await store.history(begun.session.id, 1))[-1:]
+        return bool(last) and last[0].role == "user" and message_text(last[0]) == message_text(begun.said)
+
+    def _refuse_other_user(self, key: Key) -> None:
+        whose = getattr(self._agent.persistence, "user_id", None)
+        if whose is not None and user_id_of(key) not in (None, whose):
+            raise InvalidArgumentError(
+                f"the agent's persistence is of user {whose!r}, and it was {user_id_of(key)!r:.80} who spoke."
+            )
 
     @asynccontextmanager
     async def _in_line(self, id: str, wait: float) -> AsyncIterator[None]:
@@ -376,6 +402,13 @@ class Responding:
         return Chat(user, text, namespace, options.space, agent.model, more, planner=turn, visibility=visibility)
 
 
+def _raise_unstored(response: Response) -> None:
+    """What the log did not take, its session has not taken either: then the turn has failed as a whole."""
+    for problem in reversed(response.problems):
+        if problem.step in ("store_user", "store_reply"):
+            raise problem.error
+
+
 def _saves(store: SessionStore) -> bool:
     """Whether turns are saved there; otherwise it is for the application to do."""
     return bool(getattr(store, "auto_save", True))
@@ -390,16 +423,16 @@ def _arguments(more: Mapping[str, Any]) -> RespondArguments:
     return cast("RespondArguments", more)
 
 
+def _ran(call: ToolInvocation) -> dict[str, Any]:
+    return {"tool_id": call.name, "arguments": dict(call.arguments), "result": call.content}
+
+
 def _events(agent: str, said: Message | None, response: Response) -> list[Event]:
     """What was said and done in a turn, as a session's history has it."""
     found = []
     if said is not None:
         found.append(create_message_event(EventSource.CUSTOMER, "user", message_text(said)))
     if response.tool_calls:
-        calls = [
-            {"tool_id": each.name, "arguments": dict(each.arguments), "result": each.content}
-            for each in response.tool_calls
-        ]
-        found.append(create_tool_event(EventSource.AI_AGENT, calls))
+        found.append(create_tool_event(EventSource.AI_AGENT, [_ran(each) for each in response.tool_calls]))
     found.append(create_message_event(EventSource.AI_AGENT, agent, response.message))
     return found

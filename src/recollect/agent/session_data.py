@@ -32,6 +32,15 @@ _PARTS = frozenset(
 """What of the collected data is the session's own."""
 
 
+def refuse_reserved(data: Mapping[str, Any]) -> None:
+    """Your own data about a session may not have the names of its parts."""
+    taken = sorted(_PARTS & data.keys())
+    if taken:
+        raise InvalidArgumentError(
+            f"initial_data cannot have {', '.join(map(repr, taken))}: these are parts of a session. Take other names."
+        )
+
+
 def session_state_to_data(session: SessionState) -> dict[str, Any]:
     """The session as plain values that any database or JSON file can hold.
 
@@ -106,10 +115,9 @@ def plain_data(value: Any) -> Any:
 def _of_row(row: SessionData) -> dict[str, Any]:
     """A row as data; its owner's id and its dates are metadata unless the session says otherwise."""
     kept = dict(row.collected_data)
-    known: dict[str, Any] = {"created_at": row.created_at, "last_updated_at": row.updated_at}
-    if row.user_id is not None:
-        known["user_id"] = row.user_id
-    kept["metadata"] = {**known, **(kept.get("metadata") or {})}
+    dates = {"created_at": row.created_at, "last_updated_at": row.updated_at}
+    whose = {} if row.user_id is None else {"user_id": row.user_id}  # nothing that was collected says otherwise
+    kept["metadata"] = {**dates, **(kept.get("metadata") or {}), **whose}
     return {
         "version": row.version,
         "current_route": row.current_route,

@@ -36,6 +36,7 @@ from recollect.types import (
     assistant_message,
     user_message,
 )
+from recollect.types.conversations import ToolInvocation
 from recollect.types.jsontext import dump_line
 from recollect.types.turns import TurnProblem
 
@@ -347,6 +348,11 @@ class AgentTurn:
             **({} if route is None else {"route": route.id}),
             **({} if state is None else {"state": state.id}),
         }
+
+    @property
+    def invoked(self) -> Sequence[ToolInvocation]:
+        """The tools that its states ran."""
+        return self._tools.invoked
 
     def session_after(self) -> SessionState:
         """Where the session stands after the turn."""

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from recollect.chat import LoopResult
@@ -20,9 +21,9 @@ from recollect.errors import (
     SessionConflictError,
     StoreError,
 )
-from recollect.stores import Appended, TurnDraft
+from recollect.stores import SESSION_NOTE, Appended, SessionTurn, TurnDraft
 from recollect.types import ChatReply, Message, ToolCall
-from recollect.types.blocks import blocks_text, message_blocks
+from recollect.types.blocks import ToolResultBlock, ToolUseBlock, blocks_text, message_blocks
 from recollect.types.conversations import MessageDraft, StoredMessage, ToolInvocation, TurnOutcome
 from recollect.types.ids import new_id
 from recollect.types.turns import TurnProblem
@@ -53,6 +54,7 @@ class Keeper:
         self._starts = claim is None or (request.draft is not None and not request.keeps_user)
         if self._starts:
             self.turn_id = new_id("turn")
+        self._ended_by: str | None = None
         self.progress: Appended | None = None
         self.answered: str | None = None
         if claim is not None and claim.started.user_message is not None:
@@ -130,6 +132,8 @@ class Keeper:
         for found in filter(None, stored):
             self._kept.append(found)
             self.turn_id, self._starts = found.turn_id, False
+            if found.id == self._ended_by and self._request.session_end is not None:
+                self._request.session_end.saved = True  # both were one step
         self._unsaved, self._in_doubt = missing, False
         return missing
 
@@ -138,6 +142,9 @@ class Keeper:
         assert id is not None
         if drafts:
             end = self._request.session_end if last else None
+            turn = None if end is None or end.saved else end.after(self._last_words(drafts), self._invoked(drafts))
+            if turn is not None:
+                drafts, self._ended_by = _with_tool_calls(drafts, turn), drafts[-1].id
             self.progress = await self._runtime.store.conversations.append(
                 self._request.scope,
                 id,
@@ -145,7 +152,7 @@ class Keeper:
                 now=self._runtime.clock(),
                 release=claim.owner if last and claim is not None else None,
                 held_by=claim.owner if fenced and claim is not None else None,
-                session=None if end is None or end.saved else end.after(self._last_words(drafts)),
+                session=turn,
             )
             if end is not None:
                 end.saved = True
@@ -158,6 +165,19 @@ class Keeper:
         """What was said last, in what is stored now or was before."""
         said: list[MessageDraft | StoredMessage] = [*self._kept, *drafts]
         return next((blocks_text(each.content) for each in reversed(said) if each.role == "assistant"), "")
+
+    def _invoked(self, drafts: Sequence[MessageDraft]) -> list[ToolInvocation]:
+        """The tools that the model called in this turn, and what came of them."""
+        said: list[MessageDraft | StoredMessage] = [*self._kept, *drafts]
+        blocks = [block for each in said for block in each.content]
+        results = {block.tool_use_id: block for block in blocks if isinstance(block, ToolResultBlock)}
+        found = []
+        for block in blocks:
+            if isinstance(block, ToolUseBlock):
+                result = results.get(block.id)
+                content = None if result is None else result.content
+                found.append(ToolInvocation(block.id, block.name, block.arguments, content))
+        return found
 
     def _draft(self, message: Message, reply: ChatReply | None) -> MessageDraft:
         usage = None if reply is None else reply.usage
@@ -200,6 +220,15 @@ class Keeper:
             context=self._prepared.context,
             problems=tuple(self._request.problems),
         )
+
+
+def _with_tool_calls(drafts: Sequence[MessageDraft], turn: SessionTurn) -> list[MessageDraft]:
+    """The messages, with the tools that ran noted at the last of them: a session's history has them there."""
+    *before, last = drafts
+    if not turn.tool_calls:
+        return [*before, last]
+    note = {SESSION_NOTE: {"tool_calls": list(turn.tool_calls)}}
+    return [*before, replace(last, metadata={**(last.metadata or {}), **note})]
 
 
 def _is_in_doubt(error: Exception) -> bool:

@@ -19,7 +19,7 @@ from recollect.tools.context import AgentTurn
 from recollect.types import ChatUsage, Message, ToolCall
 from recollect.types.blocks import Content, blocks_text
 from recollect.types.context import WorkingContext
-from recollect.types.conversations import MessageDraft
+from recollect.types.conversations import MessageDraft, ToolInvocation
 from recollect.types.scope import Scope
 from recollect.types.turns import Identity, Session, TurnProblem
 
@@ -59,12 +59,12 @@ class Planner(AgentTurn, Protocol):
 class SessionEnd(Protocol):
     """What is saved of an agent's session together with the last message of a turn.
 
-    `after` gives it for what the agent said; `saved` is set once it is stored.
+    `after` gives it for what the agent said and the tools that the model called; `saved` is set once it is stored.
     """
 
     saved: bool
 
-    def after(self, text: str) -> SessionTurn: ...
+    def after(self, text: str, invoked: Sequence[ToolInvocation]) -> SessionTurn: ...
 
 
 BuildContext = Callable[..., Awaitable[WorkingContext]]

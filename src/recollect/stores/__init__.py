@@ -34,6 +34,7 @@ from recollect.stores.ports import (
     TurnDraft,
     TurnStarted,
 )
+from recollect.stores.session_rows import NOTE as SESSION_NOTE
 
 if TYPE_CHECKING:
     from recollect.stores.postgres import PostgresStore as PostgresStore
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EXTRACT",
+    "SESSION_NOTE",
     "AddedCitation",
     "AgentSessions",
     "Appended",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -13,9 +14,9 @@ from recollect.stores.appending import append
 from recollect.stores.conversations import close_conversation, conversation_values, create_conversation
 from recollect.stores.engine import FOREVER, Engine, Operation
 from recollect.stores.ports.conversations import Appended, TurnDraft
-from recollect.stores.session_saving import inserted, save_session, stored_version
+from recollect.stores.session_saving import inserted, save_session
 from recollect.types.conversations import Conversation
-from recollect.types.ids import new_id
+from recollect.types.ids import id_after, new_id
 from recollect.types.scope import Scope
 from recollect.types.sessions import MessageData, SessionData, SessionStatus
 from recollect.types.times import to_micros
@@ -75,10 +76,8 @@ class SqlAgentSessions:
         session: SessionData,
         messages: Sequence[MessageData],
         conversation: Conversation,
-        *,
-        logged: bool = False,
     ) -> SessionData:
-        return await self._engine.write(scope, partial(_save, session, messages, conversation, logged))
+        return await self._engine.write(scope, partial(_save, session, messages, conversation))
 
     async def add(
         self, scope: Scope, messages: Sequence[MessageData], conversation: Conversation, *, at: datetime
@@ -97,15 +96,14 @@ def _rows(name: str, values: dict[str, Any]) -> Operation[list[Any]]:
 
 def _create(session: SessionData) -> Operation[None]:
     if not (yield from inserted(session_rows.values(session))):
-        raise SessionConflictError(session.id, 0, (yield from stored_version(session.id)))
+        stored = yield "session_get", {"id": session.id}
+        raise SessionConflictError(session.id, 0, session_rows.session(stored[0]).version if stored else 0)
 
 
-def _save(
-    session: SessionData, messages: Sequence[MessageData], conversation: Conversation, logged: bool
-) -> Operation[SessionData]:
+def _save(session: SessionData, messages: Sequence[MessageData], conversation: Conversation) -> Operation[SessionData]:
     row = yield from save_session(session, messages)
     saved = session_rows.session(row)
-    if messages and not logged:
+    if messages:
         yield from _said(saved, row[session_rows.SINCE], messages, conversation, to_micros(session.updated_at))
     return saved
 
@@ -131,18 +129,28 @@ def _said(
     session: SessionData, since: str, messages: Sequence[MessageData], conversation: Conversation, now: int
 ) -> Operation[Appended]:
     """Append messages to the log. The session's row is locked, so nobody else opens a conversation for it here."""
-    known = yield "conversations_of_session", {"session_id": session.id, "since": since}
-    open_ids = [row[0] for row in known if row[1] == "open"]
-    if open_ids:
-        id = open_ids[-1]
-    else:
-        id = conversation.id
-        yield from create_conversation(conversation_values(conversation))
+    id = yield from _open_conversation(session.id, since, conversation.namespace)
+    if id is None:
+        known = yield "conversations_of_session", {"session_id": session.id, "since": ""}
+        # Another machine's clock may be ahead: what comes later has the greater id all the same.
+        id = max(conversation.id, id_after(max([since, *(row[0] for row in known)])))
+        yield from create_conversation(conversation_values(replace(conversation, id=id)))
     drafts = [session_rows.draft(each, session.agent_name) for each in messages]
     starts = any(each.role == "user" for each in messages)
     turn = TurnDraft(new_id("turn"), drafts, starts=starts, joins=not starts)
     encoded = [[rows.draft_values(each) for each in drafts]]
     return (yield from append(id, [turn], encoded, now))
+
+
+def _open_conversation(session_id: str, since: str, namespace: str) -> Operation[str | None]:
+    """The conversation that the session goes on in, locked: of its own namespace rather than of another."""
+    known = yield "conversations_of_session", {"session_id": session_id, "since": since}
+    found = [(row[2] == namespace, row[0]) for row in known if row[1] == "open"]
+    for _, id in sorted(found, reverse=True):
+        head = yield "conversation_lock", {"id": id}
+        if head and head[0][0] == "open":
+            return str(id)
+    return None
 
 
 def _set_status(values: dict[str, Any]) -> Operation[SessionData | None]:
@@ -163,7 +171,7 @@ def _delete(id: str, now: int) -> Operation[bool]:
 
 def _closed(id: str, since: str, now: int) -> Operation[None]:
     known = yield "conversations_of_session", {"session_id": id, "since": since}
-    for conversation_id, status in [tuple(row) for row in known]:
+    for conversation_id, status in [(row[0], row[1]) for row in known]:
         if status == "open":
             yield from close_conversation(conversation_id, now)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from recollect.stores import rows
@@ -12,7 +12,7 @@ from recollect.types.conversations import MessageDraft, StoredMessage
 from recollect.types.sessions import MessageData, MessageRole, SessionData
 from recollect.types.times import from_micros, to_micros
 
-NOTE = "session"
+NOTE = "recollect.session"
 """The name in a message's metadata of what only a session's message has."""
 
 SINCE = 13
@@ -24,7 +24,7 @@ _LOG_ROLES = {role: name for name, role in _ROLES.items()}
 
 
 def session(row: Sequence[Any]) -> SessionData:
-    """A row of `agent_sessions`."""
+    """A row of `sessions`."""
     return SessionData(
         id=row[0],
         user_id=row[1],
@@ -61,15 +61,16 @@ def values(given: SessionData) -> dict[str, Any]:
 
 
 def draft(message: MessageData, agent_name: str | None) -> MessageDraft:
-    """A session's message for the log. One without words, such as of tools that ran, is not for readers."""
+    """A session's message for the log. One that says nothing, such as of tools that ran, is not for readers."""
     known = {"agent": agent_name, "route": message.route, "state": message.state}
     note = {"tool_calls": list(message.tool_calls), "event": message.event}
+    is_said = message.content.strip() and (message.event or {}).get("kind") != "status"
     return MessageDraft(
         id=message.id,
         role=_LOG_ROLES[message.role],
         content=(TextBlock(message.content),),
         created_at=message.created_at,
-        visibility="user" if message.content.strip() else "hidden",
+        visibility="user" if is_said else "hidden",
         metadata={**{name: value for name, value in known.items() if value is not None}, NOTE: note},
     )
 
@@ -77,7 +78,7 @@ def draft(message: MessageData, agent_name: str | None) -> MessageDraft:
 def message(stored: StoredMessage, session_id: str, user_id: str, part: int) -> MessageData | None:
     """A message of the log as its session's, or None if it is not for users to see. `part` counts conversations."""
     known = stored.metadata or {}
-    note = known.get(NOTE)
+    note = known.get(NOTE) if isinstance(known.get(NOTE), Mapping) else None
     if stored.role not in _ROLES or (note is None and (stored.visibility != "user" or not stored.text.strip())):
         return None
     note = note or {}

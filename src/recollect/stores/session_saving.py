@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from recollect.errors import SessionConflictError
+from recollect.errors import NotFoundError, SessionConflictError
 from recollect.stores import session_rows
 from recollect.stores.engine import Operation
 from recollect.types.sessions import MessageData, SessionData
@@ -16,17 +16,11 @@ def inserted(values: dict[str, Any]) -> Operation[bool]:
     """Insert a session. Its conversations are those that are open now, if any, and those to come."""
     known = yield "conversations_of_session", {"session_id": values["id"], "since": ""}
     since = ""
-    for id, status in known:
-        if status == "open":
+    for row in known:
+        if row[1] == "open":
             break
-        since = id
+        since = row[0]
     return bool((yield "session_insert", {**values, "since": since}))
-
-
-def stored_version(id: str) -> Operation[int]:
-    """The version that is stored; 0 if there is none that this user may see."""
-    found = yield "session_get", {"id": id}
-    return session_rows.session(found[0]).version if found else 0
 
 
 def save_session(session: SessionData, messages: Sequence[MessageData]) -> Operation[Any]:
@@ -40,5 +34,9 @@ def save_session(session: SessionData, messages: Sequence[MessageData]) -> Opera
     if not found and session.version == 1 and (yield from inserted({**values, **counts})):
         found = yield "session_get", {"id": session.id}
     if not found:
-        raise SessionConflictError(session.id, session.version - 1, (yield from stored_version(session.id)))
+        stored = yield "session_get", {"id": session.id}
+        if not stored and session.version == 1:  # it could not be inserted
+            raise NotFoundError("session", session.id, "Users need ids of their own.")
+        version = session_rows.session(stored[0]).version if stored else 0
+        raise SessionConflictError(session.id, session.version - 1, version)
     return found[0]

@@ -12,6 +12,21 @@ _lock = threading.Lock()
 _last = 0
 
 
+def id_after(id: str) -> str:
+    """The next id after one that was made before; nothing for what is none.
+
+    >>> id_after("conv_0f")
+    'conv_10'
+    >>> id_after("")
+    ''
+    """
+    prefix, _, number = id.rpartition("_")
+    try:
+        return f"{prefix}_{int(number, 16) + 1:0{len(number)}x}"
+    except ValueError:
+        return ""
+
+
 def new_id(prefix: str) -> str:
     """A new id: 48 bits of time and 64 of chance, in hexadecimal.
 

@@ -145,7 +145,8 @@ async def test_a_mapping_or_a_row_makes_a_session_as_well(persistence: Persisten
 @pytest.mark.parametrize(
     ("given", "named"),
     [
-        ({"initial_data": {"left": 5}}, "left|cannot be read"),
+        ({"initial_data": {"left": 5, "owner": "acme"}}, "'left', 'owner'"),
+        ({"data": SessionData("x", collected_data={"context": "web"})}, "cannot be read"),
         ({"initial_data": [1]}, "initial_data"),
         ({"user": "maya"}, "takes no user"),
         ({"id": 5}, "id"),
@@ -277,6 +278,64 @@ async def test_a_session_made_for_one_user_is_not_another_senders(adapter: InMem
     assert (await agent.respond("Hi", "hers", sender=Identity("maya"))).message == "Hello Maya"
 
 
+@pytest.mark.parametrize("auto_save", [True, False])
+async def test_a_session_passed_as_a_value_is_still_its_owners(adapter: InMemoryAdapter, auto_save: bool) -> None:
+    persistence = Persistence(adapter, auto_save)
+    await persistence.create_session(id="hers", user_id="maya")
+    await persistence.save_message(session_id="hers", role="user", content="My PIN is 1234")
+    model = ScriptedModel([says("Hm")])
+    agent = Agent("Wanda", model=model, persistence=persistence)
+    for session in (create_session("hers", {"user_id": "ben"}), replace(create_session("hers"), version=7)):
+        with pytest.raises(NotFoundError):
+            await agent.respond("Hi", session, sender=Identity("ben"))
+    assert model.requests == []
+
+
+async def test_one_user_cannot_save_into_anothers_session(adapter: InMemoryAdapter) -> None:
+    mayas, bens = Persistence(adapter, user_id="maya"), Persistence(adapter, user_id="ben")
+    await mayas.create_session(id="hers")
+    with pytest.raises(NotFoundError):
+        await bens.save(replace(create_session("hers"), version=1), [create_message_event("customer", "Ben", "Mine")])
+    with pytest.raises(InvalidArgumentError, match="'maya'"):
+        await mayas.save_message(session_id="hers", role="user", content="Hi", user_id="ben")
+    agent = Agent("Wanda", model=ScriptedModel([says("Hm")]), persistence=mayas)
+    with pytest.raises(InvalidArgumentError, match="'ben' who spoke"):
+        await agent.respond("Hi", "new", sender=Identity("ben"))
+    assert adapter.snapshot()["messages"] == []
+
+
+async def test_an_expired_session_leaves_nothing_to_another_user() -> None:
+    now = 0.0
+    adapter = InMemoryAdapter(session_ttl=10, message_ttl=100, clock=lambda: now)
+    persistence = Persistence(adapter)
+    await persistence.create_session(id="web-42", user_id="maya")
+    await persistence.save_message(session_id="web-42", role="user", content="My PIN is 1234")
+    now = 20.0
+    await persistence.create_session(id="web-42", user_id="ben")
+    await persistence.save_message(session_id="web-42", role="user", content="Hello")
+    assert [each.content for each in await persistence.get_session_messages("web-42")] == ["Hello"]
+    assert len(await persistence.load_session_history("web-42")) == 1
+
+
+async def test_what_was_collected_does_not_say_whose_a_session_is(persistence: Persistence) -> None:
+    row = SessionData("web-42", user_id="mallory", collected_data={"metadata": {"user_id": "maya"}})
+    made = await persistence.create_session_with_state(row)
+    assert made.session_state.metadata["user_id"] == "mallory"
+
+
+async def test_a_message_that_was_saved_before_is_not_saved_again(persistence: Persistence) -> None:
+    """As one who keeps the log by hand does: save what the user said, load the history, respond."""
+    agent = Agent("Wanda", model=ScriptedModel([says("Hello!"), says("Yes?")]), persistence=persistence)
+    made = await persistence.create_session_with_state(user_id="maya")
+    session = made.session_state
+    for said in ("Hi", "Hi"):
+        await persistence.save_message(session_id=session.id, role="user", content=said)
+        history = await persistence.load_session_history(session.id)
+        session = (await agent.respond(history, session)).session
+    said_and_heard = [each.content for each in await persistence.get_session_messages(session.id)]
+    assert said_and_heard == ["Hi", "Hello!", "Hi", "Yes?"]
+
+
 async def test_all_sessions_of_a_user_are_deleted(adapter: InMemoryAdapter) -> None:
     persistence = Persistence(adapter)
     for n in range(120):
@@ -298,6 +357,18 @@ async def test_the_adapter_is_initialized_once_at_the_first_use(adapter: InMemor
     persistence = Persistence(Counting())
     await asyncio.gather(*(persistence.get_session("one") for _ in range(5)))
     assert begun == 1
+
+
+def test_an_adapter_that_lacks_something_is_told_what() -> None:
+    class Half:
+        session_repository = message_repository = None
+
+    half: Any = Half()
+    with pytest.raises(ConfigurationError, match="no initialize, disconnect, save, purge_expired"):
+        Persistence(half)
+    wrong: Any = "user_123"
+    with pytest.raises(ConfigurationError, match="by name"):
+        Persistence(InMemoryAdapter(), wrong)
 
 
 @pytest.mark.parametrize("given", [None, "redis://localhost", InMemoryAdapter, object()])

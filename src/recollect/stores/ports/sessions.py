@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Protocol
 
 from recollect.types.conversations import Conversation
 from recollect.types.scope import Scope
@@ -14,10 +14,11 @@ from recollect.types.sessions import MessageData, SessionData, SessionStatus
 
 @dataclass(frozen=True, slots=True)
 class SessionTurn:
-    """Where a session stands after a turn, and what was said in it."""
+    """Where a session stands after a turn, and what was said in it; `tool_calls` go with the last of that."""
 
     session: SessionData
     said: tuple[MessageData, ...] = ()
+    tool_calls: tuple[Mapping[str, Any], ...] = ()
 
 
 class AgentSessions(Protocol):
@@ -28,8 +29,8 @@ class AgentSessions(Protocol):
       closes the session's open conversations, in the same transaction. `delete` forgets where it stood and closes them;
       what was said stays in the log, and is no longer the session's.
     - `save` is as in `PersistenceAdapter`: the session and its messages in one transaction. They are appended to the
-      session's open conversation, or to `conversation` if it has none. With `logged` they are in the log already, and
-      are only counted. `add` does the same without a turn. Both give the session as it is then.
+      session's open conversation, or to `conversation` if it has none. An id that is another user's raises
+      `NotFoundError`. `add` appends without a turn.
     - `messages` gives what was said: messages that users see, in the order of the log, and those that were added here.
     """
 
@@ -55,8 +56,6 @@ class AgentSessions(Protocol):
         session: SessionData,
         messages: Sequence[MessageData],
         conversation: Conversation,
-        *,
-        logged: bool = False,
     ) -> SessionData: ...
 
     async def add(

@@ -132,13 +132,13 @@ class KeptSessions:
         scope = await self.owner(session_id)
         return scope is not None and await self.store.sessions.delete(scope, session_id, now=utc_now())
 
-    async def save(self, session: SessionData, messages: Sequence[MessageData], *, logged: bool = False) -> SessionData:
-        """Store a session after a turn, and append its messages to the log unless they are `logged` already."""
+    async def save(self, session: SessionData, messages: Sequence[MessageData]) -> SessionData:
+        """Store a session after a turn, and append its messages to the log."""
         checks.session(session)
         new = checks.messages(messages, session.id)
         scope = await self.owner(session.id) or self.scope(session)
         talk = self.conversation(scope, session.id, session.agent_name, session.updated_at)
-        return await self.store.sessions.save(scope, session, new, talk, logged=logged)
+        return await self.store.sessions.save(scope, session, new, talk)
 
     def opened(self) -> Store:
         """The store, if it may be used."""

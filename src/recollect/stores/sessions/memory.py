@@ -48,7 +48,8 @@ class _Storage:
         now = self.clock()
         if held.until is not None and held.until <= now:
             held.session, held.until = None, None
-        held.messages = [each for each in held.messages if each[1] is None or each[1] > now]
+        if self.message_ttl is not None:
+            held.messages = [each for each in held.messages if each[1] is None or each[1] > now]
         return held
 
     def count(self) -> int:

@@ -2,7 +2,7 @@
 
 -- name: session_insert
 -- An id is taken once in an app, whoever's it is.
-INSERT INTO agent_sessions
+INSERT INTO sessions
     (tenant_id, app_id, user_id, id, agent_name, status, current_route, current_state, collected_data, message_count,
     last_message_at, completed_at, created_at, updated_at, version, since)
 VALUES
@@ -13,16 +13,16 @@ RETURNING 1;
 
 -- name: session_get
 SELECT {session_columns}
-FROM agent_sessions
+FROM sessions
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id;
 
 -- name: platform_session_get
 SELECT {session_columns}
-FROM agent_sessions
+FROM sessions
 WHERE tenant_id = :tenant AND app_id = :app AND id = :id;
 
 -- name: session_save
-UPDATE agent_sessions
+UPDATE sessions
 SET
     agent_name = COALESCE(agent_name, :agent_name),
     current_route = :current_route,
@@ -36,25 +36,25 @@ WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id 
 RETURNING {session_columns};
 
 -- name: session_count
-UPDATE agent_sessions
+UPDATE sessions
 SET message_count = message_count + :message_count, last_message_at = :last_message_at, updated_at = :updated_at
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id
 RETURNING {session_columns};
 
 -- name: session_status
-UPDATE agent_sessions
+UPDATE sessions
 SET status = :status, completed_at = CAST(:completed_at AS BIGINT), updated_at = :updated_at
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id
 RETURNING {session_columns};
 
 -- name: session_delete
-DELETE FROM agent_sessions
+DELETE FROM sessions
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id = :id
 RETURNING {session_columns};
 
 -- name: sessions_of_user
 SELECT {session_columns}
-FROM agent_sessions
+FROM sessions
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id
     AND (created_at < :created_at OR (created_at = :created_at AND id < :before))
 ORDER BY created_at DESC, id DESC
@@ -62,26 +62,26 @@ LIMIT CAST(:limit AS BIGINT);
 
 -- name: session_active
 SELECT {session_columns}
-FROM agent_sessions
+FROM sessions
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND status = 'active'
     AND (CAST(:agent_name AS TEXT) IS NULL OR agent_name = :agent_name)
 ORDER BY created_at DESC, id DESC
 LIMIT 1;
 
 -- name: conversations_of_session
-SELECT id, status
+SELECT id, status, namespace
 FROM conversations
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND session_id = :session_id AND id > :since
 ORDER BY id;
 
 -- name: erase_sessions
-DELETE FROM agent_sessions
+DELETE FROM sessions
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id
 RETURNING 1;
 
 -- name: export_sessions
 SELECT {session_columns}
-FROM agent_sessions
+FROM sessions
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id > :after
 ORDER BY id
 LIMIT CAST(:limit AS BIGINT);

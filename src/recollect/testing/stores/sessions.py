@@ -177,7 +177,7 @@ class SessionContract:
             await store.sessions.create(scope, make_session(scope=scope))
         with pytest.raises(SessionConflictError):
             await store.sessions.create(OTHERS[0], make_session(scope=OTHERS[0]))
-        with pytest.raises(SessionConflictError):
+        with pytest.raises(NotFoundError):
             await store.sessions.save(OTHERS[0], make_session(scope=OTHERS[0], version=1), [], talk_of())
         assert await store.sessions.owner("globex", "support", "web-42") == OTHERS[2]
         assert await store.sessions.owner("globex", "sales", "web-42") is None

@@ -1,5 +1,5 @@
 -- Where agents' sessions stand; what is said in them is in the conversations of their session_id after `since`.
-CREATE TABLE agent_sessions (
+CREATE TABLE sessions (
     tenant_id TEXT NOT NULL,
     app_id TEXT NOT NULL,
     user_id TEXT NOT NULL,
@@ -19,6 +19,6 @@ CREATE TABLE agent_sessions (
     PRIMARY KEY (tenant_id, app_id, id)
 );
 
-CREATE INDEX agent_sessions_of_user ON agent_sessions (tenant_id, app_id, user_id, created_at, id);
+CREATE INDEX sessions_of_user ON sessions (tenant_id, app_id, user_id, created_at, id);
 CREATE INDEX conversations_by_session ON conversations (tenant_id, app_id, user_id, session_id, id)
 WHERE session_id IS NOT NULL;

@@ -1,5 +1,5 @@
 -- Where agents' sessions stand; what is said in them is in the conversations of their session_id after `since`.
-CREATE TABLE agent_sessions (
+CREATE TABLE sessions (
     tenant_id TEXT COLLATE "C" NOT NULL,
     app_id TEXT COLLATE "C" NOT NULL,
     user_id TEXT COLLATE "C" NOT NULL,
@@ -19,10 +19,10 @@ CREATE TABLE agent_sessions (
     PRIMARY KEY (tenant_id, app_id, id)
 );
 
-CREATE INDEX agent_sessions_of_user ON agent_sessions (tenant_id, app_id, user_id, created_at, id);
+CREATE INDEX sessions_of_user ON sessions (tenant_id, app_id, user_id, created_at, id);
 CREATE INDEX conversations_by_session ON conversations (tenant_id, app_id, user_id, session_id, id)
 WHERE session_id IS NOT NULL;
 
-ALTER TABLE agent_sessions ENABLE ROW LEVEL SECURITY;
-ALTER TABLE agent_sessions FORCE ROW LEVEL SECURITY;
-CREATE POLICY scope ON agent_sessions USING (in_scope(tenant_id, app_id, user_id));
+ALTER TABLE sessions ENABLE ROW LEVEL SECURITY;
+ALTER TABLE sessions FORCE ROW LEVEL SECURITY;
+CREATE POLICY scope ON sessions USING (in_scope(tenant_id, app_id, user_id));
