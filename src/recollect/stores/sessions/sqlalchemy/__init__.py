@@ -4,8 +4,8 @@ from recollect.errors import MissingExtraError
 
 try:
     from recollect.stores.sessions.sqlalchemy.adapter import SqlAlchemyAdapter
-except ModuleNotFoundError as error:
-    if error.name is None or error.name.partition(".")[0] not in ("sqlalchemy", "greenlet"):
+except ImportError as error:  # SQLAlchemy itself raises one without a name if greenlet is missing
+    if error.name is not None and error.name.partition(".")[0] not in ("sqlalchemy", "greenlet"):
         raise
     raise MissingExtraError("sqlalchemy", "sqlalchemy", "The SQLAlchemy adapter") from error
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
@@ -33,7 +33,7 @@ OPERATION_SECONDS = 30.0
 BUSY_SECONDS = 10.0
 """How long to try again what others stand in the way of."""
 
-_CONNECT_ARGUMENTS = {
+_CONNECT_ARGUMENTS: dict[str, dict[str, Any]] = {
     "asyncpg": {"timeout": CONNECT_SECONDS},
     "psycopg": {"connect_timeout": int(CONNECT_SECONDS)},
     "psycopg_async": {"connect_timeout": int(CONNECT_SECONDS)},
@@ -111,11 +111,20 @@ class Database:
     async def _run(self, work: Work[T], *, writes: bool, seconds: float) -> T:
         if self._loop is not asyncio.get_running_loop():
             raise self._elsewhere()
-        until = self._loop.time() + BUSY_SECONDS
+        with self._counted():
+            return await self._attempts(work, self._loop, writes=writes, seconds=seconds)
+
+    async def _attempts(self, work: Work[T], loop: asyncio.AbstractEventLoop, *, writes: bool, seconds: float) -> T:
+        until = loop.time() + BUSY_SECONDS
         this = _Try()
         while True:
             try:
-                async with self._counted(), asyncio.timeout(seconds):
+                async with AsyncExitStack() as stack:
+                    if self._takes_turns(writes):
+                        await stack.enter_async_context(self._turns)
+                    if self.dialect == "sqlite":
+                        return await self._undisturbed(self._once(work, this, writes=writes))
+                    await stack.enter_async_context(asyncio.timeout(seconds))
                     return await self._once(work, this, writes=writes)
             except (*FAILURES, ConnectError) as error:
                 following = self._next(this, error, until)
@@ -140,9 +149,8 @@ class Database:
 
     async def _once(self, work: Work[T], this: _Try, *, writes: bool) -> T:
         async with AsyncExitStack() as stack:
-            if self._takes_turns(writes):
-                await stack.enter_async_context(self._turns)
-            connection = await stack.enter_async_context(self._connected())
+            connection = await self._connect()
+            stack.push_async_exit(connection)
             if not writes:
                 return await work(connection, this.again)
             await self._begin(connection)
@@ -151,21 +159,35 @@ class Database:
             await connection.commit()
             return result
 
+    async def _undisturbed(self, doing: Coroutine[Any, Any, T]) -> T:
+        """Wait for the end even when cancelled.
+
+        A statement of SQLite's that is cut short keeps the file locked for as long as anything refers to it.
+        """
+        task = asyncio.create_task(doing)
+        cancelled = False
+        while not task.done():
+            try:
+                await asyncio.wait({task})
+            except asyncio.CancelledError:
+                cancelled = True
+        if cancelled:
+            if not task.cancelled():
+                task.exception()  # nobody is there to hear of it
+            raise asyncio.CancelledError
+        return task.result()
+
     def _takes_turns(self, writes: bool) -> bool:
         """SQLite has one writer at a time. A connection that all share can do only one thing at a time."""
         return isinstance(self.engine.pool, StaticPool) or (writes and self.dialect == "sqlite")
 
-    @asynccontextmanager
-    async def _connected(self) -> AsyncIterator[AsyncConnection]:
-        connection = self.engine.connect()
+    async def _connect(self) -> AsyncConnection:
         try:
-            await connection.start()
+            return await self.engine.connect().start()
         except TimeoutError:
             raise
         except Exception as error:  # drivers raise what they like here, and SQLAlchemy lets most of it through
             raise ConnectError from error
-        async with connection:
-            yield connection
 
     async def _begin(self, connection: AsyncConnection) -> None:
         await connection.begin()
@@ -176,8 +198,8 @@ class Database:
         if not getattr(raw.driver_connection, "in_transaction", False):
             await connection.exec_driver_sql("BEGIN IMMEDIATE")
 
-    @asynccontextmanager
-    async def _counted(self) -> AsyncIterator[None]:
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
         at_rest = self._at_rest
         self._running += 1
         at_rest.clear()
@@ -215,7 +237,7 @@ def _engine(engine: AsyncEngine | str) -> AsyncEngine:
 
 
 def _made(url: URL) -> AsyncEngine:
-    arguments: dict[str, Any] = _CONNECT_ARGUMENTS.get(url.drivername.partition("+")[2], {})
+    arguments = _CONNECT_ARGUMENTS.get(url.drivername.partition("+")[2], {})
     given = {name: value for name, value in arguments.items() if name not in url.query}
     options: dict[str, Any] = {"pool_pre_ping": True, "hide_parameters": True, "connect_args": given}
     if url.get_backend_name() != "sqlite":
@@ -226,7 +248,7 @@ def _made(url: URL) -> AsyncEngine:
     except NoSuchModuleError as error:
         raise ConfigurationError(f"SQLAlchemy knows no database {url.drivername!r}: check the URL.") from error
     except ModuleNotFoundError as error:
-        if error.name in _DRIVERS and "+" not in url.drivername:
+        if "+" not in url.drivername:
             raise _needs_driver(backend) from error
         raise ConfigurationError(f"{url.drivername} needs the package {error.name!r}: pip install it.") from error
     except InvalidRequestError as error:
@@ -237,4 +259,4 @@ def _made(url: URL) -> AsyncEngine:
 
 def _needs_driver(backend: str) -> ConfigurationError:
     driver = _DRIVERS.get(backend, "…")
-    return ConfigurationError(f"The URL needs a driver for asyncio: write {backend}+{driver}://… ")
+    return ConfigurationError(f"The URL needs a driver for asyncio: begin it with {backend}+{driver}://.")

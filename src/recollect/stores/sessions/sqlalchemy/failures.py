@@ -26,9 +26,7 @@ Code = str | int
 
 # Codes are SQLSTATEs where the driver gives them, MySQL's numbers, and SQLite's primary ones with a minus.
 _LOST: frozenset[Code] = frozenset({"57P01", "57P02", "57P03", "57P05", "25P03", 2002, 2003, 2006, 2013, 2055})
-_TRY_AGAIN: frozenset[Code] = frozenset(
-    {"40001", "40P01", 1205, 1213, -sqlite3.SQLITE_BUSY, -sqlite3.SQLITE_LOCKED}
-)
+_TRY_AGAIN: frozenset[Code] = frozenset({"40001", "40P01", 1205, 1213, -sqlite3.SQLITE_BUSY, -sqlite3.SQLITE_LOCKED})
 _BUSY: frozenset[Code] = _TRY_AGAIN | {"53300", "53200", "55P03", "57014", 1040, 3024}
 _FULL: frozenset[Code] = frozenset({"53100", 1021, 1114, -sqlite3.SQLITE_FULL})
 _READ_ONLY: frozenset[Code] = frozenset({"25006", 1290, 1792, 1836, -sqlite3.SQLITE_READONLY, -sqlite3.SQLITE_PERM})
@@ -110,8 +108,9 @@ def _by_code(code: Code | None, place: str, words: str) -> StoreError | None:
 
 def _driver(error: BaseException) -> BaseException:
     """The driver's own error, behind SQLAlchemy's and behind its adaption to asyncio."""
-    orig = getattr(error, "orig", None) or error
-    return getattr(orig, "driver_exception", None) or (orig.__cause__ if orig is not error else None) or orig
+    orig: BaseException = getattr(error, "orig", None) or error
+    adapted = type(orig).__module__.startswith("sqlalchemy.")
+    return orig.__cause__ if adapted and orig.__cause__ is not None else orig
 
 
 def _code(error: BaseException) -> Code | None:

@@ -7,16 +7,30 @@ of a message, times to live, and indexes. Each step looks before it makes, so th
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import Column, Connection, Index, Inspector, Table, func, inspect, insert, select, text, update
+from sqlalchemy import (
+    Column,
+    Connection,
+    Index,
+    Inspector,
+    MetaData,
+    Table,
+    bindparam,
+    func,
+    insert,
+    inspect,
+    select,
+    text,
+    update,
+)
+from sqlalchemy.schema import CreateColumn
 from sqlalchemy.types import NullType, TypeEngine
 
 from recollect.errors import SchemaVersionError
-from recollect.stores.sessions.records import EXPIRES
-from recollect.stores.sessions.sqlalchemy.tables import OURS, Layout, Shelf, refitted
+from recollect.stores.sessions.sqlalchemy.tables import LONGEST_TABLE, OURS, Layout, Shelf, column_of, refitted
 from recollect.types.times import utc_now
 
 LATEST = 2
@@ -128,7 +142,7 @@ def _found(inspector: Inspector, shelf: Shelf) -> Found:
 def _has_key(inspector: Inspector, shelf: Shelf, exact: bool) -> bool:
     """Whether there cannot be two rows of one id: what creators at once must be refused by."""
     table, wanted = shelf.table, [_as(shelf["id"].name, exact)]
-    keys = [inspector.get_pk_constraint(table.name, table.schema)["constrained_columns"]]
+    keys: list[Sequence[str | None]] = [inspector.get_pk_constraint(table.name, table.schema)["constrained_columns"]]
     keys += [each["column_names"] for each in inspector.get_indexes(table.name, table.schema) if each["unique"]]
     keys += [each["column_names"] for each in inspector.get_unique_constraints(table.name, table.schema)]
     return any([_as(name, exact) for name in key if name is not None] == wanted for key in keys)
@@ -179,24 +193,20 @@ def _complete(connection: Connection, shelf: Shelf, found: Found, number: int, l
 
 
 def _create(connection: Connection, shelf: Shelf, wanted: Mapping[str, Column[Any]], layout: Layout) -> None:
-    if not layout.ours:
+    if layout.ours:
+        columns = [column_of(field, column.name) for field, column in wanted.items()]
+        Table(shelf.table.name, MetaData(), *columns).create(connection)
+    else:
         shelf.table.create(connection)
-        return
-    from sqlalchemy import MetaData
-
-    Table(shelf.table.name, MetaData(), *[column._copy() for column in wanted.values()]).create(connection)
 
 
 def _add(connection: Connection, table: Table, column: Column[Any]) -> None:
     dialect = connection.dialect
-    added: Column[Any] = column._copy()
+    added = table.to_metadata(MetaData()).columns[column.key]
     added.nullable = column.nullable or column.server_default is None  # there may be rows already
-    Table(table.name, table.metadata.__class__(), added, schema=table.schema)
-    compiler = dialect.ddl_compiler(dialect, None)  # type: ignore[arg-type]
-    specification = compiler.get_column_specification(added)
     keyword = "ADD" if dialect.name in ("mssql", "oracle") else "ADD COLUMN"
     name = dialect.identifier_preparer.format_table(table)
-    connection.exec_driver_sql(f"ALTER TABLE {name} {keyword} {specification}")
+    connection.exec_driver_sql(f"ALTER TABLE {name} {keyword} {CreateColumn(added).compile(dialect=dialect)}")
 
 
 def _fill(connection: Connection, shelf: Shelf, added: Mapping[str, Column[Any]], layout: Layout) -> None:
@@ -229,9 +239,9 @@ def _place_messages(connection: Connection, layout: Layout) -> None:
     for message, session in rows:
         last[session] += 1
         placed.append({"which": message, "place": last[session]})
-    from sqlalchemy import bindparam
-
-    change = update(messages.table).where(id == bindparam("which", type_=id.type)).values({position: bindparam("place")})
+    change = (
+        update(messages.table).where(id == bindparam("which", type_=id.type)).values({position: bindparam("place")})
+    )
     for start in range(0, len(placed), _BATCH):
         connection.execute(change, placed[start : start + _BATCH])
 
@@ -244,5 +254,5 @@ def _index(connection: Connection, layout: Layout) -> None:
             for index in shelf.table.indexes:
                 index.create(connection, checkfirst=True)
         if shelf.what == "sessions" and not _has_key(inspector, shelf, connection.dialect.name == "postgresql"):
-            copy = Table(shelf.table.name, shelf.table.metadata.__class__(), shelf["id"]._copy())
-            Index(f"ix_{shelf.table.name}_id"[:63], *copy.columns, unique=True).create(connection, checkfirst=True)
+            id = shelf.table.to_metadata(MetaData()).columns[shelf["id"].key]
+            Index(f"ix_{shelf.table.name[:LONGEST_TABLE]}_id", id, unique=True).create(connection, checkfirst=True)

@@ -23,7 +23,8 @@ OURS = frozenset({"version", "position", EXPIRES})
 """The fields that the second migration adds."""
 LONGEST_TABLE, LONGEST_COLUMN = 48, 63
 
-_FILLED = frozenset({"status", "message_count", "created_at", "updated_at", "session_id", "role", "content"})
+# Not content: to Oracle an empty text is NULL.
+_FILLED = frozenset({"status", "message_count", "created_at", "updated_at", "session_id", "role"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,7 +126,7 @@ def _number(value: Any) -> int:
 def _aware(value: Any) -> datetime | None:
     try:
         return None if value is None else as_utc(value)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise InvalidArgumentError(f"{error}.") from error
 
 

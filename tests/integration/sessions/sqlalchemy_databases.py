@@ -1,0 +1,94 @@
+"""What the tests of `SqlAlchemyAdapter` run on."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recollect.stores.sessions.adapter import PersistenceAdapter
+from recollect.stores.sessions.sqlalchemy import SqlAlchemyAdapter
+from recollect.testing.sessions import MakeAdapter
+from recollect.testing.sessions.making import contents, later, message, session
+from recollect.types.sessions import SessionData
+from tests.support.postgres import PostgresServer
+
+
+def asyncpg_url(url: str) -> str:
+    return url.replace("postgresql://", "postgresql+asyncpg://")
+
+
+def sqlite_url(folder: Path) -> str:
+    return f"sqlite+aiosqlite:///{folder / 'sessions.db'}"
+
+
+def maker(url: str) -> MakeAdapter:
+    """Makes adapters with tables that no other test has."""
+    tag = uuid.uuid4().hex[:8]
+
+    def make(
+        prefix: str = "one", *, session_ttl: float | None = None, message_ttl: float | None = None
+    ) -> SqlAlchemyAdapter:
+        tables = {"sessions": f"{prefix}_{tag}_sessions", "messages": f"{prefix}_{tag}_messages"}
+        ttls: dict[str, Any] = {"session_ttl": session_ttl, "message_ttl": message_ttl}
+        return SqlAlchemyAdapter(url, auto_migrate=True, tables=tables, **ttls)
+
+    return make
+
+
+def fresh_database(server: PostgresServer) -> Iterator[str]:
+    """The URL of an empty database that is gone afterwards."""
+    name = f"sqlalchemy_{uuid.uuid4().hex[:8]}"
+    server.psql(f"CREATE DATABASE {name}")
+    yield asyncpg_url(server.url(name))
+    server.psql(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A database of each kind, empty: `@pytest.mark.parametrize("url", KINDS, indirect=True)`."""
+    if request.param == "sqlite":
+        return sqlite_url(tmp_path)
+    return asyncpg_url(request.getfixturevalue("postgres_url"))
+
+
+KINDS = ("sqlite", "postgresql")
+DATA = {"text": "né 🧑", "n": 2**60, "f": 1.5, "list": [1, None, True]}
+
+
+async def whole(adapter: PersistenceAdapter, id: str = "web-42") -> int:
+    """The version that is stored, after a look that its turns of two messages are there whole."""
+    found = await adapter.session_repository.get(id)
+    said = contents(await adapter.message_repository.of_session(id))
+    version = 0 if found is None else found.version
+    assert said == [f"{n}.{k}" for n in range(1, version + 1) for k in range(2)]
+    assert (0 if found is None else found.message_count) == len(said)
+    return version
+
+
+def turn(version: int, id: str = "web-42") -> tuple[SessionData, list[Any]]:
+    return session(id, version=version), [message(f"{version}.{k}", id) for k in range(2)]
+
+
+async def converse(adapter: PersistenceAdapter, data: dict[str, Any] = DATA) -> None:
+    """A bit of everything, read back exactly."""
+    sessions, messages = adapter.session_repository, adapter.message_repository
+    saved = await adapter.save(session(version=1, collected_data=data), [message("one"), message("two")])
+    assert await sessions.get("web-42") == saved
+    assert saved.collected_data == data
+    said = message("three", tool_calls=({"tool_name": "t", "arguments": data, "result": None},), event={"data": data})
+    (added,) = await messages.add([said], at=later(3))
+    found = await messages.of_session("web-42")
+    assert contents(found) == ["one", "two", "three"]
+    assert found[2] == added
+    assert [each.position for each in found] == [1, 2, 3]
+    done = await sessions.update_status("web-42", "completed", at=later(4), completed_at=later(4.000001))
+    assert await sessions.of_user("maya") == [done]
+    assert await sessions.of_user("maya", before=done) == []
+    assert await sessions.find_active("maya") is None
+    assert await adapter.purge_expired() == 0
+    assert await sessions.delete("web-42")
+    assert await messages.of_session("web-42") == []

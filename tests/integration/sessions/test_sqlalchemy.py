@@ -1,0 +1,44 @@
+"""`SqlAlchemyAdapter` keeps the contract: on SQLite through aiosqlite, on PostgreSQL through asyncpg."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from recollect.testing.sessions import MakeAdapter, SessionAdapterConformance, SessionRestartConformance
+from tests.integration.sessions.sqlalchemy_databases import asyncpg_url, fresh_database, maker, sqlite_url
+from tests.support.postgres import PostgresServer
+
+
+@pytest.fixture(scope="module")
+def database(postgres_server: PostgresServer) -> Iterator[str]:
+    """One for all: a test has tables of its own."""
+    yield from fresh_database(postgres_server)
+
+
+@pytest.mark.backend("SQLAlchemy", f"SQLite {sqlite3.sqlite_version}")
+class TestSqlAlchemyOnSqlite(SessionAdapterConformance):
+    @pytest.fixture
+    def make_adapter(self, tmp_path: Path) -> MakeAdapter:
+        return maker(sqlite_url(tmp_path))
+
+
+@pytest.mark.backend("SQLAlchemy", "PostgreSQL")
+class TestSqlAlchemyOnPostgres(SessionAdapterConformance):
+    @pytest.fixture
+    def make_adapter(self, database: str) -> MakeAdapter:
+        return maker(database)
+
+
+@pytest.mark.backend("SQLAlchemy", "PostgreSQL")
+class TestSqlAlchemyOnPostgresRestart(SessionRestartConformance):
+    @pytest.fixture
+    def server(self, own_postgres: PostgresServer) -> PostgresServer:
+        return own_postgres
+
+    @pytest.fixture
+    def make_adapter(self, server: PostgresServer) -> MakeAdapter:
+        return maker(asyncpg_url(server.url()))

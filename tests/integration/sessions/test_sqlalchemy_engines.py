@@ -1,0 +1,303 @@
+"""`SqlAlchemyAdapter` on engines of all kinds: whole turns, by indexes, exactly."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import StaticPool, event
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+from recollect.errors import (
+    ConfigurationError,
+    InvalidArgumentError,
+    SessionConflictError,
+    StoreClosedError,
+)
+from recollect.stores.sessions.adapter import PersistenceAdapter
+from recollect.stores.sessions.sqlalchemy import SqlAlchemyAdapter
+from recollect.testing.sessions.making import message, session
+from recollect.types.times import as_utc
+from tests.integration.sessions.sqlalchemy_databases import KINDS, asyncpg_url, sqlite_url, turn, url, whole
+
+__all__ = ["url"]
+
+pytestmark = pytest.mark.backend("SQLAlchemy")
+on_both = pytest.mark.parametrize("url", KINDS, indirect=True)
+
+
+@pytest.fixture
+async def engine(url: str) -> AsyncIterator[AsyncEngine]:
+    """An engine of the user's, as they would make it."""
+    made = create_async_engine(url)
+    yield made
+    await made.dispose()
+
+
+@pytest.fixture
+async def adapter(url: str) -> AsyncIterator[SqlAlchemyAdapter]:
+    made = SqlAlchemyAdapter(url, auto_migrate=True)
+    await made.initialize()
+    yield made
+    await made.disconnect()
+
+
+def test_it_is_an_adapter() -> None:
+    assert isinstance(SqlAlchemyAdapter("sqlite+aiosqlite://"), PersistenceAdapter)
+
+
+@on_both
+async def test_an_engine_that_was_passed_in_is_left_open(url: str, engine: AsyncEngine) -> None:
+    adapter = SqlAlchemyAdapter(engine, auto_migrate=True)
+    await adapter.initialize()
+    async with engine.connect() as connection:
+        await adapter.save(*turn(1))
+        await adapter.disconnect()
+        with pytest.raises(StoreClosedError, match="initialize"):
+            await adapter.save(*turn(2))
+        assert (await connection.exec_driver_sql("SELECT COUNT(*) FROM agent_messages")).scalar() == 2
+
+
+def begun_by_hand(url: str) -> AsyncEngine:
+    """As SQLAlchemy's documentation tells users of SQLite to do it."""
+    engine = create_async_engine(url)
+
+    @event.listens_for(engine.sync_engine, "connect")
+    def _(connection: Any, record: Any) -> None:
+        connection.isolation_level = None
+
+    @event.listens_for(engine.sync_engine, "begin")
+    def _(connection: Any) -> None:
+        connection.exec_driver_sql("BEGIN")
+
+    return engine
+
+
+@pytest.mark.parametrize("kind", ["plain", "begun by hand", "autocommit", "in memory"])
+async def test_turns_at_once_are_saved_whole_on_any_engine_of_sqlite(tmp_path: Path, kind: str) -> None:
+    match kind:
+        case "begun by hand":
+            engine = begun_by_hand(sqlite_url(tmp_path))
+        case "autocommit":
+            engine = create_async_engine(sqlite_url(tmp_path), isolation_level="AUTOCOMMIT")
+        case "in memory":
+            engine = create_async_engine("sqlite+aiosqlite://")
+            assert isinstance(engine.pool, StaticPool)
+        case _:
+            engine = create_async_engine(sqlite_url(tmp_path))
+    adapters = [SqlAlchemyAdapter(engine, auto_migrate=True) for _ in range(1 if kind == "in memory" else 3)]
+    for each in adapters:
+        await each.initialize()
+
+    async def take_turns(adapter: SqlAlchemyAdapter) -> None:
+        for _ in range(4):
+            while True:
+                found = await adapter.session_repository.get("web-42")
+                try:
+                    await adapter.save(*turn(1 if found is None else found.version + 1))
+                except SessionConflictError:
+                    continue
+                break
+
+    await asyncio.gather(*(take_turns(each) for each in adapters for _ in range(2)))
+    assert await whole(adapters[0]) == 8 * len(adapters)
+    (stored,) = await adapters[0].message_repository.of_session("web-42", limit=1)
+    with pytest.raises(InvalidArgumentError):  # by the last statement: what those before it did is undone
+        await adapters[0].save(session(version=8 * len(adapters) + 1), [message("new"), stored])
+    assert await whole(adapters[0]) == 8 * len(adapters)
+    await engine.dispose()
+
+
+async def test_an_engine_that_commits_every_statement_is_refused(postgres_url: str) -> None:
+    engine = create_async_engine(asyncpg_url(postgres_url), isolation_level="AUTOCOMMIT")
+    with pytest.raises(ConfigurationError, match="AUTOCOMMIT"):
+        await SqlAlchemyAdapter(engine, auto_migrate=True).initialize()
+    sound = SqlAlchemyAdapter(engine.execution_options(isolation_level="SERIALIZABLE"), auto_migrate=True)
+    await sound.initialize()
+    await asyncio.gather(*(sound.save(*turn(1, f"web-{n}")) for n in range(20)))
+    await engine.dispose()
+
+
+@pytest.mark.parametrize("driver", ["psycopg", "asyncpg"])
+async def test_the_drivers_of_postgresql_do_the_same(postgres_url: str, driver: str) -> None:
+    adapter = SqlAlchemyAdapter(postgres_url.replace("postgresql:", f"postgresql+{driver}:"), auto_migrate=True)
+    await adapter.initialize()
+    data = {"nul": "a\x00b", "lone": "\ud800", "big": 10**30}
+    saved = await adapter.save(session(version=1, collected_data=data), [])
+    assert saved.collected_data == data
+    with pytest.raises(SessionConflictError):
+        await adapter.session_repository.create(session())
+    with pytest.raises(InvalidArgumentError):
+        await adapter.session_repository.create(session("other", version=2**70))
+    await adapter.disconnect()
+
+
+@on_both
+async def test_a_message_is_stored_once(url: str, adapter: SqlAlchemyAdapter) -> None:
+    _, said = turn(1)
+    await adapter.save(session(version=1), said)
+    with pytest.raises(InvalidArgumentError, match=said[1].id):
+        await adapter.save(session(version=2), [message("new"), said[1]])
+    with pytest.raises(InvalidArgumentError):
+        await adapter.message_repository.add([said[0]], at=said[0].created_at)
+    twice = message("twice")
+    with pytest.raises(InvalidArgumentError):
+        await adapter.message_repository.add([twice, twice], at=twice.created_at)
+    assert await whole(adapter) == 1
+
+
+@on_both
+async def test_a_message_past_its_time_is_in_nobodys_way(url: str, adapter: SqlAlchemyAdapter) -> None:
+    brief = SqlAlchemyAdapter(url, message_ttl=0.001)
+    await brief.initialize()
+    await brief.save(*turn(1))
+    _, said = turn(1)
+    gone = replace(said[0], id="again")
+    await brief.message_repository.add([gone], at=gone.created_at)
+    await asyncio.sleep(0.01)
+    (added,) = await adapter.message_repository.add([gone], at=gone.created_at)
+    assert await brief.purge_expired() == 2
+    later = await adapter.message_repository.add([message("later")], at=gone.created_at)
+    assert added.position < later[0].position
+    await brief.disconnect()
+
+
+@on_both
+async def test_places_of_purged_messages_are_not_given_again(url: str) -> None:
+    brief = SqlAlchemyAdapter(url, auto_migrate=True, message_ttl=0.001)
+    await brief.initialize()
+    await brief.save(session(version=1), [message(str(n)) for n in range(1_100)])
+    await asyncio.sleep(0.01)
+    assert await brief.purge_expired() == 1_100
+    (added,) = await brief.message_repository.add([message("on")], at=session().created_at)
+    assert added.position == 1_101
+    await brief.disconnect()
+
+
+@on_both
+async def test_two_hundred_at_once_are_all_saved(url: str, adapter: SqlAlchemyAdapter) -> None:
+    saved = await asyncio.gather(*(adapter.save(*turn(1, f"web-{n}")) for n in range(200)))
+    assert {each.version for each in saved} == {1}
+    assert len(await adapter.session_repository.of_user("maya")) == 200
+    await asyncio.gather(*(whole(adapter, f"web-{n}") for n in range(0, 200, 20)))
+
+
+def test_another_event_loop_is_told_of(tmp_path: Path) -> None:
+    adapter = SqlAlchemyAdapter(sqlite_url(tmp_path), auto_migrate=True)
+
+    async def begin() -> None:
+        await adapter.initialize()
+
+    async def use() -> None:
+        with pytest.raises(ConfigurationError, match="event loop"):
+            await adapter.session_repository.get("web-42")
+
+    async def end() -> None:
+        await adapter.disconnect()
+
+    first, second = asyncio.new_event_loop(), asyncio.new_event_loop()
+    try:
+        first.run_until_complete(begin())
+        second.run_until_complete(use())
+        with pytest.raises(ConfigurationError, match="event loop"):
+            second.run_until_complete(begin())
+        first.run_until_complete(end())
+        second.run_until_complete(begin())
+        second.run_until_complete(end())
+    finally:
+        first.close()
+        second.close()
+
+
+async def test_disconnecting_waits_for_what_is_on_its_way(tmp_path: Path) -> None:
+    adapter = SqlAlchemyAdapter(sqlite_url(tmp_path), auto_migrate=True)
+    await adapter.initialize()
+    saving = [asyncio.create_task(adapter.save(*turn(1, f"web-{n}"))) for n in range(10)]
+    await asyncio.sleep(0)
+    await adapter.disconnect()
+    assert {each.version for each in await asyncio.gather(*saving)} == {1}
+
+
+async def test_reads_and_turns_use_indexes(tmp_path: Path) -> None:
+    engine = create_async_engine(sqlite_url(tmp_path))
+    adapter = SqlAlchemyAdapter(engine, auto_migrate=True, session_ttl=60, message_ttl=60)
+    await adapter.initialize()
+    statements: dict[str, Any] = {}
+
+    @event.listens_for(engine.sync_engine, "before_cursor_execute")
+    def _(connection: Any, cursor: Any, statement: str, values: Any, context: Any, many: bool) -> None:
+        statements[statement] = values
+
+    sessions, messages = adapter.session_repository, adapter.message_repository
+    await adapter.save(*turn(1))
+    await adapter.save(*turn(2))
+    await messages.add([message("note")], at=session().created_at)
+    await messages.of_session("web-42", limit=2, before=9, after=1)
+    await messages.of_session("web-42")
+    found = await sessions.find_active("maya", "Wanda")
+    assert found is not None
+    await sessions.of_user("maya", before=found)
+    await sessions.update_status("web-42", "completed", at=found.created_at, completed_at=None)
+    await adapter.purge_expired()
+    await sessions.delete("web-42")
+    asked = {sql: values for sql, values in statements.items() if sql.startswith(("SELECT", "UPDATE", "DELETE"))}
+    assert len(asked) > 10
+    async with engine.connect() as connection:
+        for sql, values in asked.items():
+            plan: Any = (await connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {sql}", values)).all()
+            steps = [row[3] for row in plan]
+            assert not [step for step in steps if step.startswith("SCAN") and "CONSTANT" not in step], (sql, steps)
+            assert not [step for step in steps if "TEMP B-TREE" in step], (sql, steps)
+    await engine.dispose()
+
+
+json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.text(st.characters(exclude_categories=())),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+moments = st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30), timezones=st.timezones()).map(as_utc)
+
+
+@on_both
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.dictionaries(st.text(), json_values, max_size=4), moment=moments)
+def test_whatever_is_json_and_whenever_comes_back(url: str, data: dict[str, Any], moment: Any) -> None:
+    async def there_and_back() -> None:
+        adapter = SqlAlchemyAdapter(url, auto_migrate=True)
+        await adapter.initialize()
+        await adapter.session_repository.delete("web-42")
+        made = session(collected_data=data, created_at=moment, completed_at=moment)
+        try:
+            await adapter.session_repository.create(made)
+            found = await adapter.session_repository.get("web-42")
+            assert found == made
+            assert repr(found.collected_data) == repr(data)
+        finally:
+            await adapter.disconnect()
+
+    asyncio.run(there_and_back())
+
+
+def test_nothing_else_loads_sqlalchemy() -> None:
+    program = (
+        "import sys, recollect, recollect.stores.sessions.memory, recollect.stores.sessions.records\n"
+        "print('sqlalchemy' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=50, check=True)
+    assert done.stdout.strip() == "False"

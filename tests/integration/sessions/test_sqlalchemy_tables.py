@@ -1,0 +1,187 @@
+"""`SqlAlchemyAdapter` and tables: names, the user's own, dialects."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Column,
+    DateTime,
+    ForeignKey,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    event,
+    select,
+)
+from sqlalchemy.dialects import mssql, mysql, oracle
+from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.schema import CreateIndex, CreateTable
+
+from recollect.errors import ConfigurationError, SessionConflictError
+from recollect.stores.sessions.sqlalchemy import SqlAlchemyAdapter
+from recollect.testing.sessions.making import NOON, contents, message, session
+from tests.integration.sessions.sqlalchemy_databases import KINDS, converse, url
+
+__all__ = ["url"]
+
+pytestmark = pytest.mark.backend("SQLAlchemy")
+on_both = pytest.mark.parametrize("url", KINDS, indirect=True)
+
+AWKWARD = 'We"ird %s {x} :y ünï'
+
+
+def own_tables(*, zoned: bool, json: Any, linked: bool = False, expires: bool = True) -> dict[str, Table]:
+    """Tables as somebody else would make them."""
+    metadata = MetaData()
+    moment = DateTime(timezone=zoned)
+    link = [ForeignKey("AgentSession.id")] if linked else []
+    sessions = Table(
+        "AgentSession",
+        metadata,
+        Column("id", String(200), primary_key=True),
+        Column("customerId", String(200), index=True),
+        *[Column(name, Text) for name in ("agent_name", "status", "current_route", "current_state")],
+        Column("collected_data", json),
+        Column("message_count", Integer, nullable=False),
+        *[Column(name, moment) for name in ("last_message_at", "completed_at", "created_at", "updated_at")],
+        Column("revision", BigInteger, nullable=False),
+        Column("shop", Text, server_default="corner"),
+        *([Column("expires_at", moment)] if expires else []),
+    )
+    messages = Table(
+        "AgentMessage",
+        metadata,
+        Column("id", String(200), primary_key=True),
+        Column("session_id", String(200), *link, nullable=False),
+        *[Column(name, Text) for name in ("user_id", "role", "content", "route", "state")],
+        Column("tool_calls", json),
+        Column("happened", json, key="event"),
+        Column("created_at", moment, nullable=False),
+        Column("position", Integer, nullable=False),
+        Column("rating", Integer),
+        *([Column("expires_at", moment)] if expires else []),
+    )
+    return {"sessions": sessions, "messages": messages}
+
+
+EITHER = JSON().with_variant(JSONB(), "postgresql")
+MAPPINGS = {"sessions": {"user_id": "customerId", "version": "revision"}}
+
+
+@on_both
+async def test_names_may_be_any_that_can_be_quoted(url: str) -> None:
+    adapter = SqlAlchemyAdapter(
+        url,
+        auto_migrate=True,
+        tables={"sessions": "AgentSession", "messages": AWKWARD},
+        field_mappings={"sessions": {"user_id": "customerId", "id": AWKWARD}, "messages": {"position": AWKWARD}},
+    )
+    await adapter.initialize()
+    await converse(adapter)
+    await adapter.initialize()
+    await adapter.disconnect()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"tables": {"sessions": ""}},
+        {"tables": {"sessions": "a\nb"}},
+        {"tables": {"sessions": "x" * 49}},
+        {"tables": {"sessions": 5}},
+        {"tables": {"other": "x"}},
+        {"tables": "agent_sessions"},
+        {"tables": {"sessions": "same", "messages": "SAME"}},
+        {"tables": {"messages": "agent_sessions_migrations"}},
+        {"tables": {"sessions": own_tables(zoned=True, json=JSON)["sessions"]}},
+        {"tables": own_tables(zoned=True, json=JSON)},
+        {"tables": own_tables(zoned=True, json=Integer), "field_mappings": MAPPINGS},
+        {"tables": own_tables(zoned=True, json=JSON, expires=False), "field_mappings": MAPPINGS, "session_ttl": 5},
+        {"field_mappings": {"sessions": {"user": "x"}}},
+        {"field_mappings": {"sessions": {"user_id": "id"}}},
+        {"field_mappings": {"sessions": ["user_id"]}},
+        {"field_mappings": {"messages": {"user_id": None}}},
+        {"session_ttl": 0},
+    ],
+)
+def test_a_wrong_set_up_is_refused_at_once(options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError):
+        SqlAlchemyAdapter("sqlite+aiosqlite://", **options)
+
+
+@on_both
+@pytest.mark.parametrize("zoned", [True, False])
+@pytest.mark.parametrize(
+    "json", [JSON, Text, JSON().with_variant(JSONB(), "postgresql")], ids=["json", "text", "jsonb"]
+)
+async def test_tables_of_the_users_own_are_used_as_they_are(url: str, zoned: bool, json: Any) -> None:
+    tables = own_tables(zoned=zoned, json=json, linked=True)
+    engine = create_async_engine(url)
+    async with engine.begin() as connection:
+        await connection.run_sync(tables["sessions"].metadata.create_all)
+    adapter = SqlAlchemyAdapter(engine, tables=tables, field_mappings=MAPPINGS)
+    assert adapter.metadata is tables["sessions"].metadata
+    await adapter.initialize()
+    await converse(adapter, {"n": 1, "text": "né 🧑"})
+    await adapter.save(session(version=1), [message("Hi")])
+    async with engine.connect() as connection:
+        row = (await connection.execute(select(tables["sessions"]))).one()
+        assert (row.customerId, row.revision, row.shop) == ("maya", 1, "corner")
+        assert row.created_at.replace(tzinfo=None) == NOON.replace(tzinfo=None)
+    await adapter.disconnect()
+    await engine.dispose()
+
+
+@on_both
+async def test_an_event_that_is_a_text_comes_back_from_a_json_column(url: str) -> None:
+    tables = own_tables(zoned=True, json=JSON, expires=False)
+    adapter = SqlAlchemyAdapter(url, auto_migrate=True, tables=tables, field_mappings=MAPPINGS)
+    await adapter.initialize()
+    events: list[Any] = ["text", "5", "null", 5, None, [], {"a": 1}]
+    await adapter.save(session(version=1), [message("Hi", event=event) for event in events])
+    assert [each.event for each in await adapter.message_repository.of_session("web-42")] == events
+    await adapter.disconnect()
+
+
+@on_both
+async def test_sessions_that_messages_refer_to_are_purged_after_them(url: str) -> None:
+    tables = own_tables(zoned=True, json=JSON, linked=True)
+    adapter = SqlAlchemyAdapter(url, auto_migrate=True, tables=tables, field_mappings=MAPPINGS, session_ttl=0.001)
+    await adapter.initialize()
+    await adapter.save(session("with", version=1), [message("Hi", "with")])
+    await adapter.save(session("without", version=1), [])
+    assert await adapter.purge_expired() == 1
+    assert contents(await adapter.message_repository.of_session("with")) == ["Hi"]
+    await adapter.disconnect()
+
+
+@pytest.mark.parametrize("dialect", [mysql, mssql, oracle], ids=["mysql", "mssql", "oracle"])
+async def test_tables_and_statements_can_be_written_for_databases_that_are_not_here(dialect: Any) -> None:
+    """Compiled only: none of these can be started where the tests run."""
+    engine = create_async_engine("sqlite+aiosqlite://")
+    adapter = SqlAlchemyAdapter(engine, auto_migrate=True, session_ttl=60, message_ttl=60)
+    await adapter.initialize()
+    written: set[str] = set()
+
+    @event.listens_for(engine.sync_engine, "before_execute")
+    def _(connection: Any, element: Any, *_: Any) -> None:
+        written.add(str(element.compile(dialect=dialect.dialect())))
+
+    await converse(adapter)
+    await adapter.message_repository.of_session("web-42", limit=1, before=5, after=2)
+    with pytest.raises(SessionConflictError):
+        await adapter.save(session(version=9), [])
+    assert {statement.split()[0] for statement in written} == {"SELECT", "INSERT", "UPDATE", "DELETE"}
+    await engine.dispose()
+    tables = adapter.metadata.sorted_tables
+    made = "".join(str(CreateTable(table).compile(dialect=dialect.dialect())) for table in tables)
+    assert made.count({mysql: "DATETIME(6)", mssql: "DATETIMEOFFSET", oracle: "TIMESTAMP"}[dialect]) == 8
+    for index in (index for table in tables for index in table.indexes):
+        assert "INDEX" in str(CreateIndex(index).compile(dialect=dialect.dialect()))
