@@ -8,6 +8,7 @@ import json
 import sys
 from collections.abc import Iterator
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -70,6 +71,30 @@ async def test_a_clinic_says_only_what_is_written() -> None:
     assert "Thank you, Maya Lima. The doctor will call you." in output
     assert output.rstrip().splitlines()[-2].startswith("Please go to the emergency room at once")
     assert "model calls: 2" not in output
+
+
+async def test_a_session_goes_on_in_the_next_process_and_a_new_one_begins_when_it_is_done(tmp_path: Path) -> None:
+    path = str(tmp_path / "sessions.db")
+    code, first = await run("kept_sessions.py", path)
+    assert code == 0, first
+    assert "0 turns so far]\n> I want to send a parcel to Lisbon\nTo Lisbon: how heavy is it, and when" in first
+    assert "[stored: version 1, active, 2 messages, gathered {'city': 'Lisbon'}]" in first
+    code, second = await run("kept_sessions.py", path)
+    assert code == 0, second
+    assert "1 turns so far]\n> 3 kilos" in second
+    assert "Please write LIS-03-1201 on it. It is fetched on 2026-12-01." in second
+    assert "[stored: version 2, completed, 4 messages" in second
+    assert second.rstrip().endswith(
+        "4 agent: Please write LIS-03-1201 on it. It is fetched on 2026-12-01. [ran print_label]"
+    )
+    code, third = await run("kept_sessions.py", path)
+    assert code == 0, third
+    assert "0 turns so far]" in third
+    assert "[stored: version 1, active" in third
+    code, output = await run("kept_sessions.py", str(tmp_path / "missing" / "sessions.db"))
+    assert code == 1
+    assert "StoreUnavailableError" in output
+    assert "Traceback" not in output
 
 
 async def test_with_a_key_that_provider_understands_and_answers() -> None:

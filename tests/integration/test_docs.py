@@ -1,4 +1,7 @@
-"""Every Python block of the README and the docs runs, page by page, against a server that plays the vendor."""
+"""Every Python block of the README and the docs runs, page by page, against a server that plays the vendor.
+
+Blocks that name the address of a database run once more, with all that need none, against the real one.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,20 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 WITH_SNIPPETS = [page for page in PAGES if BLOCK.search(page.read_text())]
+SERVERS = {
+    "postgresql://app:secret@localhost/shop": ("PostgreSQL", "postgres_url"),
+    "redis://localhost:6379/0": ("Redis", "redis_url"),
+    "mongodb://localhost:27017/?replicaSet=rs0": ("MongoDB", "mongo_url"),
+    "http://localhost:9200": ("OpenSearch", "opensearch_url"),
+}
+"""By the address that a page has: which backend that is, and the fixture with the address of a real one."""
+PYTEST_INI = "[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\n"
+ON_SERVERS = [
+    pytest.param(page, address, id=f"{page.stem}-{backend}", marks=pytest.mark.backend(backend))
+    for page in WITH_SNIPPETS
+    for address, (backend, _) in SERVERS.items()
+    if address in page.read_text()
+]
 
 
 def play_anthropic(request: Request) -> Reply:
@@ -37,27 +54,47 @@ def example(schema: Any) -> dict[str, Any]:
     return {name: values[schema["properties"][name]["type"]] for name in schema.get("required", ())}
 
 
-def extract(page: Path, folder: Path) -> Path:
+def extract(page: Path, folder: Path, address: str = "", url: str = "") -> Path:
+    """The page's blocks without those for other servers than that of `address`, which is at `url`."""
     script = folder / "snippets.py"
-    script.write_text("\n\n".join(BLOCK.findall(page.read_text())))
+    others = SERVERS.keys() - {address}
+    blocks = [block for block in BLOCK.findall(page.read_text()) if not any(other in block for other in others)]
+    text = "\n\n".join(blocks)
+    script.write_text(text.replace(address, url) if address else text)
     return script
 
 
-@pytest.mark.parametrize("page", WITH_SNIPPETS, ids=lambda page: str(page.relative_to(ROOT)))
-async def test_the_pages_snippets_run(page: Path, tmp_path: Path) -> None:
-    script = extract(page, tmp_path)
+async def run(script: Path, *before: str) -> None:
     async with WireServer(play_anthropic) as wire:
         # Only what is named here: no key or address of the machine's own.
         env = {"PATH": os.environ["PATH"], "ANTHROPIC_API_KEY": "key", "ANTHROPIC_BASE_URL": wire.url}
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-W", "error", str(script)),
-            cwd=tmp_path,
+            *(sys.executable, "-W", "error", *before, str(script)),
+            cwd=script.parent,
             env=env,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
         )
         output, _ = await asyncio.wait_for(process.communicate(), 50)
     assert process.returncode == 0, output.decode()
+
+
+@pytest.mark.parametrize("page", WITH_SNIPPETS, ids=lambda page: str(page.relative_to(ROOT)))
+async def test_the_pages_snippets_run(page: Path, tmp_path: Path) -> None:
+    await run(extract(page, tmp_path))
+
+
+@pytest.mark.parametrize(("page", "address"), ON_SERVERS)
+async def test_the_pages_snippets_run_on_a_real_server(
+    page: Path, address: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    _, fixture = SERVERS[address]
+    await run(extract(page, tmp_path, address, request.getfixturevalue(fixture)))
+
+
+async def test_the_adapter_that_a_page_shows_keeps_the_contract(tmp_path: Path) -> None:
+    (tmp_path / "pytest.ini").write_text(PYTEST_INI)
+    await run(extract(ROOT / "docs" / "howto" / "persistence.md", tmp_path), "-m", "pytest", "-q")
 
 
 def test_there_are_snippets_to_run() -> None:

@@ -1,0 +1,215 @@
+"""What it costs to save a turn of a session and to load a session, by database, beside peers in one run.
+
+Saving a turn: where the session stands, with five gathered values, and two messages of 120 characters, in one step.
+With Recollect that is `Persistence.save`, with its check of versions. Loading: the session and its last 30 messages.
+Sessions have 10 messages, so that there are 10 to load, and 5,000. Everything is awaited one by one, by a single task.
+
+LangGraph's savers keep the state of a graph, messages included, and write one checkpoint here, which favours it: a run
+writes several. They load all messages. The sessions of the OpenAI Agents SDK keep messages alone, without where a
+session stands, versions, or a step that takes both.
+
+CPU time is that of the worker's process, all threads, and not of the server. Wall time includes the server and its
+disk, and depends on what a library makes of that: Recollect's SQLite does not wait for the disk at each commit,
+SQLAlchemy's and the peers' do by default. Redis syncs each write (`appendfsync always`), PostgreSQL, MongoDB and
+OpenSearch are as they come. Servers are those of the tests; what this machine has none for is left out, and said.
+Rounds are interleaved. There are no goals; the numbers are to be looked at.
+
+    python bench/sessions.py
+    python bench/sessions.py --only recollect-sqlite,langgraph-sqlite --rounds 3 --json
+"""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from contenders import ENVIRONMENTS, WORKERS, Contender, persisting_contenders
+from report import aligned, cell, summary
+from running import Progress, Run, parsed, parser, publish, rotated
+from serving import servers
+
+LENGTHS = (10, 5_000)
+LEAST_LENGTH = 10
+BATCH_MS = 300.0
+"""CPU time of one batch."""
+LEAST_COUNT, MOST_COUNT = 10, 2_000
+
+OURS = {
+    "memory": "in memory",
+    "sqlite": "SQLite",
+    "sqlalchemy": "SQLAlchemy, SQLite",
+    "postgres": "PostgreSQL",
+    "redis": "Redis",
+    "mongo": "MongoDB",
+    "opensearch": "OpenSearch",
+}
+PEERS = {
+    "langgraph": ("langgraph-checkpoint-postgres==3.2.0", "psycopg[binary]==3.3.8"),
+    "openai-agents": ("redis==8.1.0",),
+}
+"""What they need beyond bench/persist.py."""
+PEERS_STORES = {"langgraph": ("sqlite", "postgres"), "openai-agents": ("sqlite", "redis")}
+
+Task = tuple[str, str, int]
+"""A contender, what it does, and at which length."""
+
+
+def session_contenders() -> list[Contender]:
+    """Recollect on each database, and the peers on those that they have."""
+    ours = WORKERS / "recollect_sessions.py"
+    found = [
+        Contender(f"recollect-{name}", None, ours, "", arguments=(name,), label=f"Recollect, {title}")
+        for name, title in OURS.items()
+    ]
+    for peer in persisting_contenders():
+        for store in PEERS_STORES.get(peer.name, ()):
+            own = replace(
+                peer,
+                name=f"{peer.name}-{store}",
+                home=ENVIRONMENTS / f"{peer.name}-sessions",
+                worker=WORKERS / f"{peer.name.replace('-', '_')}_sessions.py",
+                packages=(*peer.packages, *PEERS[peer.name]),
+                arguments=(store,),
+                label=f"{peer.packages[0].replace('==', ' ')}, {OURS[store]}",
+            )
+            found.append(own)
+    return found
+
+
+class Bench(Run):
+    """One run, and the samples so far: by contender, kind and measure."""
+
+    def __init__(
+        self,
+        contenders: Sequence[Contender],
+        say: Progress,
+        folder: Path,
+        urls: Mapping[str, str],
+        lengths: Sequence[int],
+    ) -> None:
+        super().__init__(contenders, say)
+        self._folder = folder
+        self._urls = urls
+        self._lengths = lengths
+        self.samples: dict[str, dict[str, dict[str, list[float]]]] = defaultdict(
+            lambda: defaultdict(lambda: defaultdict(list))
+        )
+
+    def run(self, rounds: int, batch_ms: float) -> None:
+        try:
+            self.start()
+            counts: dict[Task, int] = {}
+            for task in self._tasks():
+                self.say(f"warming up {task[0]}, {_kind(task)}")
+                answer = self._ask(task, None)
+                if answer is not None:
+                    counts[task] = max(LEAST_COUNT, min(MOST_COUNT, round(batch_ms / answer["estimate_ms"])))
+            for index in range(rounds):
+                for task in rotated([*counts], index):
+                    self.say(f"round {index + 1} of {rounds}: {task[0]}, {_kind(task)}")
+                    for measure, value in (self._ask(task, counts[task]) or {}).items():
+                        self.samples[task[0]][_kind(task)][measure].append(value)
+        finally:
+            self.stop()
+
+    def numbers(self) -> dict[str, Any]:
+        return {
+            contender.name: {
+                kind: {measure: summary(values) for measure, values in measures.items()}
+                for kind, measures in self.samples[contender.name].items()
+            }
+            for contender in self.standing
+        }
+
+    def _tasks(self) -> list[Task]:
+        """Those that are compared run one after the other, close in time."""
+        names = [contender.name for contender in self.standing]
+        return [(name, kind, length) for kind in ("save", "load") for length in self._lengths for name in names]
+
+    def _ask(self, task: Task, count: int | None) -> dict[str, Any] | None:
+        name, kind, length = task
+        folder = self._folder / name
+        folder.mkdir(exist_ok=True)
+        more = {"length": length, "folder": str(folder), "url": self._urls.get(_store(name), "")}
+        return self.attempt(name, lambda: self.worker(name).ask(kind, count, **more))
+
+
+def table(result: Mapping[str, Any]) -> str:
+    """Everything a person wants to see of a run."""
+    kinds = [f"{kind}_{length}" for kind in ("save", "load") for length in result["lengths"]]
+    heads = [f"{kind} at {length:,}" for kind in ("save", "load") for length in result["lengths"]]
+    lines = [f"Python {result['python']}, {result['rounds']} rounds, interleaved. Median (minimum).", ""]
+    for measure, title in (("cpu_ms", "CPU ms"), ("wall_ms", "wall ms")):
+        rows = [[title, *heads]]
+        for name, label in result["titles"].items():
+            found = result["numbers"].get(name, {})
+            rows.append([f"  {label}", *(cell(found.get(kind, {}).get(measure)) for kind in kinds)])
+        lines += [*aligned(rows), ""]
+    lines += [f"LEFT OUT {OURS[store]}: {reason}" for store, reason in result["left_out"].items()]
+    lines += [f"FAILED {result['titles'][name]}: {reason}" for name, reason in result["failed"].items()]
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    contenders = session_contenders()
+    options = _options(arguments, [contender.name for contender in contenders])
+    say = Progress()
+    ENVIRONMENTS.mkdir(exist_ok=True)
+    wanted = [one for one in contenders if one.name in options.only]
+    with (
+        servers({_store(one.name) for one in wanted}, say) as (urls, left_out),
+        # Not the system's folder for temporary files, which may be in memory.
+        tempfile.TemporaryDirectory(prefix="sessions-", dir=ENVIRONMENTS) as folder,
+    ):
+        taking_part = [one for one in wanted if _store(one.name) not in left_out]
+        bench = Bench(taking_part, say, Path(folder), urls, options.lengths)
+        bench.prepare(install=not options.skip_install)
+        bench.run(options.rounds, options.batch_ms)
+    say.end()
+
+    result = {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "rounds": options.rounds,
+        "lengths": options.lengths,
+        "titles": bench.titles,
+        "versions": bench.versions,
+        "left_out": left_out,
+        "failed": bench.failed,
+        "numbers": bench.numbers(),
+    }
+    publish(result, table(result), options.json)
+    return 1 if bench.failed else 0
+
+
+def _options(arguments: Sequence[str] | None, names: Sequence[str]) -> argparse.Namespace:
+    made = parser(__doc__, names, rounds=5)
+    made.add_argument("--lengths", default=",".join(map(str, LENGTHS)), help="messages in a session")
+    made.add_argument("--batch-ms", type=float, default=BATCH_MS, help=f"CPU time of a batch (default: {BATCH_MS:.0f})")
+    options = parsed(made, arguments, names)
+    try:
+        options.lengths = sorted({int(length) for length in options.lengths.split(",")})
+    except ValueError:
+        made.error("--lengths: numbers with commas between them")
+    if any(length < LEAST_LENGTH or length % 2 for length in options.lengths):
+        made.error(f"a length is an even number, at least {LEAST_LENGTH}")
+    return options
+
+
+def _store(name: str) -> str:
+    return name.rpartition("-")[2]
+
+
+def _kind(task: Task) -> str:
+    return f"{task[1]}_{task[2]}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
