@@ -15,6 +15,9 @@ from recollect.stores.sessions.records import SESSION_FIELDS
 FIELDS = tuple(name for name in SESSION_FIELDS if name != "id")
 """The fields of a session's hash, in the order that scripts take and give them."""
 
+KEPT = tuple(name for name in FIELDS if name != "collected_data")
+"""Those that a save gives back; what was gathered is as it was given."""
+
 REMEMBERED_MS = 60_000
 """How long it is known what a change gave: longer than any call is tried again."""
 
@@ -32,10 +35,15 @@ class Script:
         object.__setattr__(self, "sha", digest)
 
 
-_FIELDS = "local FIELDS = {" + ", ".join(f"'{name}'" for name in FIELDS) + "}\n"
+def _names(variable: str, names: tuple[str, ...]) -> str:
+    return f"local {variable} = {{{', '.join(repr(name) for name in names)}}}\n"
+
+
+_FIELDS = _names("FIELDS", FIELDS)
 
 _COMMON = (
     _FIELDS
+    + _names("KEPT", KEPT)
     + f"local REMEMBERED_MS = {REMEMBERED_MS}\n"
     + """
 local session, messages, users, active, done = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
@@ -126,8 +134,6 @@ local function put(fields)
   if #cleared > 0 then redis.call('HDEL', session, unpack(cleared)) end
 end
 
-local function stored() return {'ok', redis.call('HMGET', session, unpack(FIELDS))} end
-
 local function given(first)
   local fields = {}
   for n, name in ipairs(FIELDS) do fields[name] = ARGV[first + n - 1] end
@@ -172,7 +178,7 @@ if newest ~= '' then fields.last_message_at = newest end
 fields.position = whole(append(was[9] and tonumber(was[9]) or last_position(), first))
 put(fields)
 changed(fields.status, fields.created_at)
-return finish(stored())
+return finish({'ok', redis.call('HMGET', session, unpack(KEPT))})
 """
 )
 """Values behind those of all: the version before, when the last message was said, the fields, the messages."""
@@ -203,7 +209,8 @@ if not was[1] then return {'missing'} end
 if (was[2] or '') ~= owner then return {'owner', was[2] or ''} end
 put({status = status, updated_at = at, completed_at = completed_at})
 changed(status, was[3])
-return finish(stored())
+finish({'ok'})
+return {'ok', redis.call('HMGET', session, unpack(FIELDS))}
 """
 )
 """Values behind those of all: the status, when it changes, when it was completed."""
@@ -230,7 +237,7 @@ local rows = {}
 for n = 3, #KEYS do
   local member = ARGV[n]
   local found = redis.call('HMGET', KEYS[n], 'user_id', 'created_at')
-  if found[1] == owner and found[2] == member:sub(1, #found[2]) then
+  if found[1] == owner and found[2] and found[2] == member:sub(1, #found[2]) then
     rows[#rows + 1] = wants_fields and redis.call('HMGET', KEYS[n], unpack(FIELDS)) or 1
   else
     -- It is past its time, or was begun anew. A replica cannot be tidied, but can be read.

@@ -1,0 +1,554 @@
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import signal
+from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import uuid4
+
+import pymongo
+import pytest
+from bson.son import SON
+from hypothesis import HealthCheck, given, settings
+from hypothesis.strategies import lists
+from pymongo import AsyncMongoClient
+from pymongo.asynchronous.database import AsyncDatabase
+
+from recollect.errors import (
+    ConfigurationError,
+    InvalidArgumentError,
+    SessionConflictError,
+    StoreClosedError,
+    StoreUnavailableError,
+)
+from recollect.stores.sessions.mongo import MongoAdapter
+from recollect.testing.sessions import MakeAdapter, SessionAdapterConformance, SessionRestartConformance
+from recollect.testing.sessions.making import contents, later, message, session, soon
+from tests.integration.sessions import hostile
+from tests.support.proxy import Proxy
+from tests.support.servers.mongo import MongoServer
+from tests.support.servers.process import NotReadyError
+
+MODULE = "recollect.stores.sessions.mongo"
+# The driver leaves a socket behind when a client is closed while its monitor connects. It has no other end yet.
+pytestmark = pytest.mark.filterwarnings(r"ignore:unclosed <socket[^>]*laddr=\S+ \d+\)>$:ResourceWarning")
+Database = AsyncDatabase[dict[str, Any]]
+
+
+def adapters_of(url: str, database: str) -> MakeAdapter:
+    def make(
+        prefix: str = "one", *, session_ttl: float | None = None, message_ttl: float | None = None
+    ) -> MongoAdapter:
+        names = {"sessions": f"{prefix}_sessions", "messages": f"{prefix}_messages"}
+        return MongoAdapter(url, database, collections=names, session_ttl=session_ttl, message_ttl=message_ttl)
+
+    return make
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _forgotten_sockets() -> Iterator[None]:
+    """Found here, and not by the tests that come behind."""
+    yield
+    gc.collect()
+
+
+@pytest.fixture
+def name() -> str:
+    return f"test_{uuid4().hex}"
+
+
+@pytest.fixture
+async def database(mongo_url: str, name: str) -> AsyncIterator[Database]:
+    """A database of the test's own, to look behind the adapter."""
+    async with AsyncMongoClient[dict[str, Any]](mongo_url) as client:
+        yield client[name]
+        await client.drop_database(name)
+
+
+@pytest.fixture
+async def adapter(mongo_url: str, database: Database) -> AsyncIterator[MongoAdapter]:
+    made = MongoAdapter(mongo_url, database.name)
+    await made.initialize()
+    yield made
+    await made.disconnect()
+
+
+@pytest.fixture
+async def proxy(mongo_url: str) -> AsyncIterator[Proxy]:
+    async with Proxy(mongo_url) as made:
+        yield made
+
+
+def through(proxy: Proxy, milliseconds: int = 1_500) -> str:
+    address = proxy.url.replace("None@", "").partition("?")[0]
+    return f"{address}?directConnection=true&timeoutMS={milliseconds}"
+
+
+@pytest.mark.backend("MongoDB")
+class TestMongoAdapter(SessionAdapterConformance):
+    @pytest.fixture
+    def make_adapter(self, mongo_url: str, database: Database) -> MakeAdapter:
+        return adapters_of(mongo_url, database.name)
+
+
+@pytest.mark.backend("MongoDB")
+class TestMongoAdapterRestart(SessionRestartConformance):
+    @pytest.fixture
+    def server(self, own_mongo: MongoServer) -> MongoServer:
+        return own_mongo
+
+    @pytest.fixture
+    def make_adapter(self, server: MongoServer, name: str) -> MakeAdapter:
+        return adapters_of(f"{server.url}&timeoutMS=2000", name)
+
+
+class SingleServer(MongoServer):
+    """A server without a replica set."""
+
+    def command(self) -> list[str]:
+        whole = super().command()
+        at = whole.index("--replSet")
+        return whole[:at] + whole[at + 2 :]
+
+    def probe(self) -> str:
+        try:
+            with pymongo.MongoClient[Any]("127.0.0.1", self.port, serverSelectionTimeoutMS=2_000) as client:
+                return str(client.server_info()["version"])
+        except pymongo.errors.ConnectionFailure as error:
+            raise NotReadyError(str(error)) from error
+
+
+@pytest.fixture
+def single_server() -> Iterator[SingleServer]:
+    if SingleServer.missing():
+        pytest.skip(str(SingleServer.missing()))
+    made = SingleServer()
+    try:
+        made.start()
+        yield made
+    finally:
+        made.remove()
+
+
+@pytest.mark.backend("MongoDB")
+class TestClients:
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {"retryWrites": False, "w": 1},
+            {"document_class": SON, "tz_aware": False},
+            {"readPreference": "secondaryPreferred", "readConcernLevel": "local"},
+        ],
+        ids=str,
+    )
+    async def test_a_client_of_any_kind_will_do_and_is_left_open(
+        self, mongo_url: str, database: Database, options: dict[str, Any]
+    ) -> None:
+        async with AsyncMongoClient[Any](mongo_url, **options) as client:
+            adapter = MongoAdapter(client, database.name)
+            await adapter.initialize()
+            saved = await adapter.save(session(version=1, collected_data={"b": {"d": 1, "c": [2]}}), [message("Hi")])
+            assert type(saved.collected_data["b"]) is dict
+            assert await adapter.session_repository.of_user("maya") == [saved]
+            assert contents(await adapter.message_repository.of_session("web-42")) == ["Hi"]
+            await adapter.disconnect()
+            with pytest.raises(StoreClosedError, match="initialize"):
+                await adapter.session_repository.get("web-42")
+            assert await client.admin.command("ping")
+
+    async def test_a_client_that_its_owner_closed_is_named(self, mongo_url: str, database: Database) -> None:
+        client = AsyncMongoClient[Any](mongo_url)
+        adapter = MongoAdapter(client, database.name)
+        await adapter.initialize()
+        await client.close()
+        with pytest.raises(StoreClosedError, match="was closed"):
+            await adapter.session_repository.get("web-42")
+        with pytest.raises(StoreClosedError, match="was closed"):
+            await adapter.save(session(version=1), [])
+
+    async def test_many_save_at_once(self, adapter: MongoAdapter) -> None:
+        await hostile.many_save_at_once(adapter)
+
+    async def test_a_single_server_is_told_to_become_a_replica_set(self, single_server: SingleServer) -> None:
+        adapter = MongoAdapter(f"mongodb://127.0.0.1:{single_server.port}", "shop")
+        with pytest.raises(ConfigurationError, match=r"--replSet rs0, run rs\.initiate\(\)"):
+            await adapter.initialize()
+        with pytest.raises(StoreClosedError):
+            await adapter.session_repository.get("web-42")
+
+    def test_a_sync_client_is_refused(self) -> None:
+        client: Any = pymongo.MongoClient[Any]("mongodb://127.0.0.1:1", connect=False)
+        with pytest.raises(ConfigurationError, match="AsyncMongoClient"):
+            MongoAdapter(client, "shop")
+        client.close()
+
+    @pytest.mark.parametrize(
+        "url",
+        [
+            "",
+            "localhost:27017",
+            "http://u:geheim@host",
+            "mongodb://u:geheim@x@host",
+            "mongodb://u:geheim@host:port",
+            "mongodb://u:geheim@host/?geheim=1",
+            "mongodb://",
+        ],
+    )
+    def test_a_bad_url_is_refused_without_its_password(self, url: str) -> None:
+        with pytest.raises(ConfigurationError, match="percent-encoded") as caught:
+            MongoAdapter(url, "shop")
+        assert "geheim" not in str(caught.value)
+        assert caught.value.__cause__ is None
+
+    async def test_wrong_credentials_are_named_without_the_password(self, mongo_url: str) -> None:
+        adapter = MongoAdapter(mongo_url.replace("//", "//ben:geheim@"), "shop")
+        with pytest.raises(StoreUnavailableError, match="Check the user, the password") as caught:
+            await adapter.initialize()
+        assert "geheim" not in str(caught.value) + repr(adapter)
+
+    async def test_a_server_that_is_not_there_is_named(self) -> None:
+        adapter = MongoAdapter("mongodb://127.0.0.1:1/?timeoutMS=500", "shop")
+        with pytest.raises(StoreUnavailableError, match=r"MongoDB at 127\.0\.0\.1:1 cannot be reached") as caught:
+            await adapter.initialize()
+        assert not caught.value.in_doubt
+        with pytest.raises(StoreClosedError, match="initialize"):
+            await adapter.save(session(version=1), [])
+
+    def test_another_event_loop_is_named(self, mongo_url: str, name: str) -> None:
+        adapter = MongoAdapter(mongo_url, name)
+        kept: list[Any] = []
+
+        async def first() -> None:
+            client = AsyncMongoClient[Any](mongo_url)
+            kept.extend([client, MongoAdapter(client, name)])
+            await kept[1].initialize()
+            await kept[1].save(session(version=1), [])
+            await client.close()
+
+        async def second() -> None:
+            with pytest.raises(ConfigurationError, match="another event loop"):
+                await kept[1].session_repository.get("web-42")
+            with pytest.raises((ConfigurationError, StoreClosedError)):
+                await kept[1].initialize()
+            await adapter.initialize()
+            assert await adapter.session_repository.get("web-42") is not None
+            await adapter.disconnect()
+            async with AsyncMongoClient[Any](mongo_url) as client:
+                await client.drop_database(name)
+
+        asyncio.run(first())
+        asyncio.run(second())
+
+    @pytest.mark.parametrize(
+        ("database_name", "options"),
+        [
+            ("", {}),
+            ("a.b", {}),
+            ("$x", {}),
+            ("a b", {}),
+            ("admin", {}),
+            ("x" * 64, {}),
+            (None, {}),
+            ("shop", {"collections": {"sessions": "a$b"}}),
+            ("shop", {"collections": {"sessions": "same", "messages": "same"}}),
+            ("shop", {"collections": {"session": "chats"}}),
+            ("shop", {"collections": ["chats"]}),
+            ("shop", {"field_mappings": {"sessions": {"user": "customer"}}}),
+            ("shop", {"field_mappings": {"sessions": {"user_id": "a.b"}}}),
+            ("shop", {"field_mappings": {"sessions": {"user_id": "$where"}}}),
+            ("shop", {"field_mappings": {"sessions": {"user_id": "status"}}}),
+            ("shop", {"field_mappings": {"sessions": {"id": "key", "user_id": "_id"}}}),
+            ("shop", {"field_mappings": {"chats": {}}}),
+            ("shop", {"field_mappings": {"messages": "content"}}),
+            ("shop", {"session_ttl": 0}),
+            ("shop", {"message_ttl": "1 day"}),
+        ],
+        ids=str,
+    )
+    def test_wrong_options_are_refused(self, database_name: Any, options: dict[str, Any]) -> None:
+        with pytest.raises(ConfigurationError):
+            MongoAdapter("mongodb://localhost", database_name, **options)
+
+    def test_a_missing_driver_is_named(self) -> None:
+        said = hostile.fails_to_import(MODULE, "pymongo")
+        assert "MissingExtraError: The MongoDB adapter needs the package 'pymongo'" in said
+        assert "pip install 'recollect[mongo]'" in said
+
+
+@pytest.mark.backend("MongoDB")
+class TestDocuments:
+    async def test_documents_have_the_names_they_were_given(self, mongo_url: str, database: Database) -> None:
+        adapter = MongoAdapter(
+            mongo_url,
+            database.name,
+            collections={"sessions": "chats", "messages": "lines"},
+            field_mappings={
+                "sessions": {"id": "key", "user_id": "customer", "collected_data": "data", "expires_at": "until"},
+                "messages": {"id": "key", "session_id": "chat", "position": "number", "content": "text"},
+            },
+            session_ttl=900,
+            message_ttl=900,
+        )
+        await adapter.initialize()
+        saved = await adapter.save(session(version=1, collected_data={"to": "Rome"}), [message("Hi"), message("Ho")])
+        chat = await database["chats"].find_one({"key": "web-42", "customer": "maya", "data.to": "Rome"})
+        assert chat is not None
+        assert not {"id", "user_id", "collected_data", "expires_at"} & chat.keys()
+        assert [line["text"] async for line in database["lines"].find({"chat": "web-42"}).sort("number")] == [
+            "Hi",
+            "Ho",
+        ]
+        assert await adapter.session_repository.get("web-42") == saved
+        assert await adapter.session_repository.of_user("maya") == [saved]
+        assert contents(await adapter.message_repository.of_session("web-42", limit=1)) == ["Ho"]
+        with pytest.raises(SessionConflictError):
+            await adapter.session_repository.create(session())
+        made = await asyncio.gather(
+            *(adapter.session_repository.create(session("new")) for _ in range(5)), return_exceptions=True
+        )
+        assert [type(each) for each in made].count(SessionConflictError) == 4
+        assert await adapter.session_repository.delete("web-42")
+        assert await database["lines"].count_documents({}) == 0
+        await adapter.disconnect()
+
+    async def test_what_was_gathered_can_be_queried(self, adapter: MongoAdapter, database: Database) -> None:
+        data = {"to": "Rome", "people": 2, "big": 2**62, "price": 1.0, "days": [{"n": 1}]}
+        await adapter.save(session(version=1, collected_data=data), [message("Hi", event={"kind": "message"})])
+        assert await database["agent_sessions"].count_documents({"collected_data.days.n": 1, "_id": "web-42"}) == 1
+        assert await database["agent_messages"].count_documents({"event.kind": "message"}) == 1
+        found = await adapter.session_repository.get("web-42")
+        assert found is not None
+        assert [type(each) for each in found.collected_data.values()] == [str, int, int, float, list]
+
+    async def test_a_later_turn_replaces_what_was_gathered(self, adapter: MongoAdapter) -> None:
+        await adapter.save(session(version=1, collected_data={"old": {"a": 1}, "both": {"a": 1}}), [])
+        await adapter.save(session(version=2, collected_data={"both": {"b": 2}}), [])
+        found = await adapter.session_repository.get("web-42")
+        assert found is not None
+        assert found.collected_data == {"both": {"b": 2}}
+
+    async def test_values_are_never_taken_for_expressions(self, adapter: MongoAdapter) -> None:
+        tricky = {
+            "user_id": "$status",
+            "agent_name": "$$NOW",
+            "current_route": "$user_id",
+            "current_state": "$$ROOT",
+            "collected_data": {"a": "$user_id", "b": {"$literal": 1}, "c": ["$$NOW"]},
+        }
+        first = await adapter.save(session("$id", version=1, **tricky), [message("$content", "$id", route="$$ROOT")])
+        second = await adapter.save(session("$id", version=2, **tricky), [])
+        for saved in (first, second, await adapter.session_repository.get("$id")):
+            assert saved is not None
+            assert {name: getattr(saved, name) for name in tricky} == tricky
+        (said,) = await adapter.message_repository.of_session("$id")
+        assert (said.content, said.route) == ("$content", "$$ROOT")
+        found = await adapter.session_repository.find_active("$status", "$$NOW")
+        assert found == second
+
+    async def test_a_document_expires_by_the_server_too(self, mongo_url: str, database: Database) -> None:
+        adapter = MongoAdapter(mongo_url, database.name, session_ttl=timedelta(hours=1), message_ttl=7_200)
+        await adapter.initialize()
+        await adapter.save(session(version=1), [message("Hi")])
+        for collection, hours in (("agent_sessions", 1), ("agent_messages", 2)):
+            indexes = await database[collection].index_information()
+            assert [each["key"] for each in indexes.values() if each.get("expireAfterSeconds") == 0] == [
+                [("expires_at", 1)]
+            ]
+            (document,) = await database[collection].find().to_list()
+            left = document["expires_at"].replace(tzinfo=UTC) - datetime.now(UTC)
+            assert timedelta(hours=hours) - timedelta(minutes=2) < left <= timedelta(hours=hours, minutes=1)
+        await adapter.disconnect()
+
+    async def test_purging_takes_any_number(
+        self, mongo_url: str, database: Database, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("recollect.stores.sessions.mongo.adapter.PURGED", 7)
+        adapter = MongoAdapter(mongo_url, database.name, session_ttl=900, message_ttl=0.2)
+        await adapter.initialize()
+        await adapter.save(session(version=1), [message(str(n)) for n in range(30)])
+        await soon(lambda: adapter.message_repository.of_session("web-42"), lambda found: not found)
+        assert await adapter.purge_expired() in (0, 30)  # the server may have done it
+        assert await adapter.purge_expired() == 0
+        assert await database["agent_messages"].count_documents({}) == 0
+        (added,) = await adapter.message_repository.add([message("on")], at=later(1))
+        assert added.position == 31
+        await adapter.disconnect()
+
+    async def test_what_is_too_large_is_refused_whole(self, adapter: MongoAdapter) -> None:
+        huge = "x" * (17 * 2**20)
+        saved = await adapter.save(session(version=1), [message("Hi")])
+        for turn, said in (
+            (session(version=2, collected_data={"notes": huge}), [message("lost")]),
+            (session(version=2), [message("lost"), message(huge)]),
+        ):
+            with pytest.raises(InvalidArgumentError, match="16 MB"):
+                await adapter.save(turn, said)
+        with pytest.raises(InvalidArgumentError, match="16 MB"):
+            await adapter.session_repository.create(session("huge", collected_data={"notes": huge}))
+        assert await adapter.session_repository.get("web-42") == saved
+        assert contents(await adapter.message_repository.of_session("web-42")) == ["Hi"]
+
+    async def test_a_message_is_stored_once(self, adapter: MongoAdapter) -> None:
+        said = message("Hi")
+        saved = await adapter.save(session(version=1), [said])
+        for again in ([message("lost"), said], [said]):
+            with pytest.raises(InvalidArgumentError, match="stored already"):
+                await adapter.save(session(version=2), again)
+            with pytest.raises(InvalidArgumentError, match="stored already"):
+                await adapter.message_repository.add(again, at=later(1))
+        assert await adapter.session_repository.get("web-42") == saved
+        assert contents(await adapter.message_repository.of_session("web-42")) == ["Hi"]
+
+    async def test_what_cannot_be_stored_is_refused(self, adapter: MongoAdapter) -> None:
+        wrong: Any
+        for wrong in (
+            {"collected_data": {"a": {1}}},
+            {"created_at": None},
+            {"message_count": 2**60},
+            {"version": 2**70},
+        ):
+            with pytest.raises(InvalidArgumentError):
+                await adapter.session_repository.create(session(**wrong))
+        with pytest.raises(InvalidArgumentError):
+            await adapter.save(session(version=1), [message("Hi", event={1, 2})])
+        assert await adapter.session_repository.get("web-42") is None
+
+    async def test_collections_that_take_unlike_ids_for_equal_are_refused(
+        self, mongo_url: str, database: Database
+    ) -> None:
+        await database.create_collection("folded", collation={"locale": "en", "strength": 1})
+        await database.command({"create": "seen", "viewOn": "folded", "pipeline": []})
+        for name in ("folded", "seen"):
+            adapter = MongoAdapter(mongo_url, database.name, collections={"sessions": name})
+            with pytest.raises(ConfigurationError, match=f"'{name}' is a view, or has a collation"):
+                await adapter.initialize()
+
+    async def test_an_index_that_is_in_the_way_is_named(self, mongo_url: str, database: Database) -> None:
+        await database["agent_sessions"].create_index("expires_at", expireAfterSeconds=60)
+        with pytest.raises(ConfigurationError, match="in the way"):
+            await MongoAdapter(mongo_url, database.name).initialize()
+
+    async def test_every_question_has_an_index(self, adapter: MongoAdapter, database: Database) -> None:
+        """The server's own account of what it looked at, for a user and a session with much."""
+        sessions, messages = adapter.session_repository, adapter.message_repository
+        await adapter.save(session("web-0", version=1), [message(str(n), "web-0") for n in range(500)])
+        for n in range(1, 40):
+            await sessions.create(session(f"web-{n}", created_at=later(n), status="completed"))
+        await database.command({"profile": 2})
+        before = (await sessions.of_user("maya", limit=10))[-1]
+        await sessions.of_user("maya", limit=10, before=before)
+        await sessions.find_active("maya")
+        await messages.of_session("web-0", limit=10)
+        await messages.of_session("web-0", limit=10, after=20)
+        await adapter.save(session("web-0", version=2), [message("on", "web-0")])
+        await database.command({"profile": 0})
+        looked = await database["system.profile"].find({"ns": {"$regex": "agent_"}}).to_list()
+        read = [each for each in looked if each.get("planSummary")]
+        assert len(read) >= 6
+        for each in read:
+            assert "COLLSCAN" not in each["planSummary"], each
+            assert each.get("docsExamined", 0) <= 11, each
+            assert not each.get("hasSortStage"), each
+
+
+@pytest.mark.backend("MongoDB")
+class TestFailures:
+    @pytest.mark.parametrize("then", ["cut", "pass and cut"])
+    async def test_a_change_whose_answer_is_lost_is_made_once(
+        self, proxy: Proxy, database: Database, then: Any
+    ) -> None:
+        adapter = MongoAdapter(through(proxy, 10_000), database.name)
+        await adapter.initialize()
+        sessions, messages = adapter.session_repository, adapter.message_repository
+        for marker in (b"commitTransaction", b"findAndModify"):
+            id = marker.decode()
+            proxy.trap(marker, then)
+            assert await sessions.create(session(id)) == session(id)
+            proxy.trap(marker, then)
+            (added,) = await messages.add([message("note", id)], at=later(1))
+            proxy.trap(marker, then)
+            saved = await adapter.save(session(id, version=1), [message("one", id), message("two", id)])
+            assert (added.position, saved.version, saved.message_count) == (1, 1, 3)
+            assert contents(await messages.of_session(id)) == ["note", "one", "two"]
+        proxy.trap(b"findAndModify", then)
+        done = await sessions.update_status("findAndModify", "completed", at=later(3), completed_at=later(3))
+        assert done is not None
+        assert done.status == "completed"
+        assert proxy.sprung == 7
+        await adapter.disconnect()
+
+    async def test_a_commit_that_nobody_answers_for_is_in_doubt(self, proxy: Proxy, database: Database) -> None:
+        adapter = MongoAdapter(through(proxy), database.name)
+        await adapter.initialize()
+        await adapter.save(session("warm", version=1), [message("Hi", "warm")])
+        proxy.trap(b"commitTransaction", "pass and cut", 1_000)
+        with pytest.raises(StoreUnavailableError, match="may have been stored") as caught:
+            await adapter.save(session(version=1), [message("Hi")])
+        assert caught.value.in_doubt
+        assert contents(await adapter.message_repository.of_session("web-42")) == ["Hi"]
+        proxy.refuse()
+        with pytest.raises(StoreUnavailableError) as caught:
+            await adapter.save(session(version=2), [message("lost")])
+        assert not caught.value.in_doubt
+        proxy.accept()
+        assert (await adapter.session_repository.get("web-42")) is not None
+        await adapter.disconnect()
+
+    async def test_a_server_that_does_not_answer_is_given_up(self, own_mongo: MongoServer) -> None:
+        adapter = MongoAdapter(f"{own_mongo.url}&timeoutMS=1500", "shop")
+        await adapter.initialize()
+        await adapter.save(session(version=1), [])
+        os.kill(own_mongo.pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(StoreUnavailableError):
+                await adapter.session_repository.get("web-42")
+            with pytest.raises(StoreUnavailableError):
+                await adapter.save(session(version=2), [message("Hi")])
+        finally:
+            os.kill(own_mongo.pid, signal.SIGCONT)
+        found = await soon_there(adapter)
+        assert found.version in (1, 2)
+        await adapter.disconnect()
+
+    async def test_a_cancelled_turn_is_saved_whole_or_not_at_all(self, adapter: MongoAdapter) -> None:
+        await hostile.all_or_nothing_is_saved(adapter)
+
+    async def test_a_killed_process_leaves_whole_turns(
+        self, adapter: MongoAdapter, mongo_url: str, database: Database
+    ) -> None:
+        code = f"MongoAdapter({mongo_url!r}, {database.name!r})"
+        await hostile.all_or_nothing_outlives_a_process(adapter, f"from {MODULE} import MongoAdapter", code)
+
+
+async def soon_there(adapter: MongoAdapter) -> Any:
+    """The session, once the server is itself again."""
+
+    async def look() -> Any:
+        try:
+            return await adapter.session_repository.get("web-42")
+        except StoreUnavailableError:
+            return None
+
+    return await soon(look, lambda found: found is not None)
+
+
+@pytest.mark.backend("MongoDB")
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(values=lists(hostile.JSON, min_size=5, max_size=10))
+def test_any_json_comes_back_exactly(mongo_url: str, name: str, values: list[Any]) -> None:
+    async def store() -> None:
+        adapter = MongoAdapter(mongo_url, name)
+        await adapter.initialize()
+        for value in values:
+            await hostile.comes_back(adapter, value)
+        await adapter.disconnect()
+
+    async def forget() -> None:
+        async with AsyncMongoClient[Any](mongo_url) as client:
+            await client.drop_database(name)
+
+    asyncio.run(store())
+    asyncio.run(forget())

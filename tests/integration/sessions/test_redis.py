@@ -1,0 +1,580 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from redis import Redis as SyncRedis
+from redis.asyncio import Redis, RedisCluster
+from redis.crc import key_slot
+
+from recollect.errors import (
+    ConfigurationError,
+    InvalidArgumentError,
+    StoreClosedError,
+    StoreError,
+    StoreFullError,
+    StoreReadOnlyError,
+    StoreUnavailableError,
+)
+from recollect.stores.sessions.redis import RedisAdapter
+from recollect.stores.sessions.redis.keys import Keys
+from recollect.testing.sessions import MakeAdapter, SessionAdapterConformance, SessionRestartConformance
+from recollect.testing.sessions.making import contents, later, message, session, soon
+from tests.integration.sessions import hostile
+from tests.support.proxy import Proxy
+from tests.support.servers.redis import RedisServer
+
+MODULE = "recollect.stores.sessions.redis"
+
+
+def adapters_of(url: str) -> MakeAdapter:
+    own = uuid4().hex
+
+    def make(
+        prefix: str = "one", *, session_ttl: float | None = None, message_ttl: float | None = None
+    ) -> RedisAdapter:
+        return RedisAdapter(url, key_prefix=f"{own}:{prefix}:", session_ttl=session_ttl, message_ttl=message_ttl)
+
+    return make
+
+
+@pytest.mark.backend("Redis")
+class TestRedisAdapter(SessionAdapterConformance):
+    @pytest.fixture
+    def make_adapter(self, redis_url: str) -> MakeAdapter:
+        return adapters_of(redis_url)
+
+
+@pytest.mark.backend("Redis")
+class TestRedisAdapterRestart(SessionRestartConformance):
+    @pytest.fixture
+    def server(self, own_redis: RedisServer) -> RedisServer:
+        return own_redis
+
+    @pytest.fixture
+    def make_adapter(self, server: RedisServer) -> MakeAdapter:
+        return adapters_of(server.url)
+
+
+@pytest.fixture
+def prefix() -> str:
+    return f"{uuid4().hex}:"
+
+
+@pytest.fixture
+async def server(redis_url: str) -> AsyncIterator[Redis]:
+    """Redis itself, to look behind the adapter."""
+    async with Redis.from_url(redis_url) as client:
+        yield client
+
+
+@pytest.fixture
+async def adapter(redis_url: str, prefix: str) -> AsyncIterator[RedisAdapter]:
+    made = RedisAdapter(redis_url, key_prefix=prefix)
+    await made.initialize()
+    yield made
+    await made.disconnect()
+
+
+@pytest.fixture
+async def proxy(redis_url: str) -> AsyncIterator[Proxy]:
+    async with Proxy(redis_url) as made:
+        yield made
+
+
+def through(proxy: Proxy) -> str:
+    return proxy.url.replace("None@", "")
+
+
+@pytest.mark.backend("Redis")
+class TestClients:
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {"decode_responses": True},
+            {"decode_responses": False},
+            {"decode_responses": True, "encoding": "latin-1"},
+            {"protocol": 2},
+            {"protocol": 3, "decode_responses": True},
+            {"single_connection_client": True},
+        ],
+        ids=str,
+    )
+    async def test_a_client_of_any_kind_will_do_and_is_left_open(
+        self, redis_url: str, prefix: str, options: dict[str, Any]
+    ) -> None:
+        async with Redis.from_url(redis_url, **options) as client:
+            adapter = RedisAdapter(client, key_prefix=prefix)
+            await adapter.initialize()
+            saved = await adapter.save(session("né🧑", version=1), [message("Łódź", "né🧑")])
+            assert await adapter.session_repository.of_user("maya") == [saved]
+            assert contents(await adapter.message_repository.of_session("né🧑")) == ["Łódź"]
+            assert await adapter.purge_expired() == 0
+            await adapter.disconnect()
+            with pytest.raises(StoreClosedError):
+                await adapter.session_repository.get("né🧑")
+            assert await client.ping()
+
+    async def test_more_at_once_than_the_client_has_connections_wait(self, redis_url: str, prefix: str) -> None:
+        async with Redis.from_url(redis_url) as client:
+            adapter = RedisAdapter(client, key_prefix=prefix)
+            await adapter.initialize()
+            await hostile.many_save_at_once(adapter)
+
+    async def test_many_save_at_once(self, adapter: RedisAdapter) -> None:
+        await hostile.many_save_at_once(adapter)
+
+    async def test_a_sync_client_is_refused(self, redis_url: str) -> None:
+        client: Any = SyncRedis.from_url(redis_url)
+        with pytest.raises(ConfigurationError, match=r"redis\.asyncio"):
+            RedisAdapter(client)
+        client.close()
+
+    @pytest.mark.parametrize(
+        "url",
+        [
+            "",
+            "localhost:6379",
+            "http://u:geheim@host",
+            "redis://:geheim/x@host:6379",
+            "redis://:geheim@host:port",
+            "redis://host?socket_timeout=geheim",
+            "unix://",
+        ],
+    )
+    def test_a_bad_url_is_refused_without_its_password(self, url: str) -> None:
+        with pytest.raises(ConfigurationError, match="percent-encoded") as caught:
+            RedisAdapter(url)
+        assert "geheim" not in str(caught.value)
+        assert caught.value.__cause__ is None
+
+    async def test_wrong_credentials_are_named_without_the_password(self, redis_url: str, prefix: str) -> None:
+        adapter = RedisAdapter(redis_url.replace("//", "//ben:geheim@"), key_prefix=prefix)
+        with pytest.raises(StoreUnavailableError, match="Check the user, the password") as caught:
+            await adapter.initialize()
+        assert "geheim" not in str(caught.value) + repr(adapter)
+        with pytest.raises(StoreClosedError):
+            await adapter.session_repository.get("web-42")
+
+    async def test_a_server_that_is_not_there_is_named(self) -> None:
+        adapter = RedisAdapter("redis://127.0.0.1:1")
+        with pytest.raises(StoreUnavailableError, match=r"Redis at 127\.0\.0\.1:1 cannot be reached"):
+            await adapter.initialize()
+        with pytest.raises(StoreClosedError, match="initialize"):
+            await adapter.save(session(version=1), [])
+
+    def test_another_event_loop_is_named(self, redis_url: str, prefix: str) -> None:
+        async def use(adapter: RedisAdapter) -> None:
+            await adapter.initialize()
+            await adapter.save(session(version=1), [])
+
+        async def misuse(adapter: RedisAdapter) -> None:
+            with pytest.raises(ConfigurationError, match="another event loop"):
+                await adapter.session_repository.get("web-42")
+            await adapter.initialize()
+            assert await adapter.session_repository.get("web-42") is not None
+            await adapter.disconnect()
+
+        async def close(adapter: RedisAdapter) -> None:
+            await adapter.disconnect()
+
+        client = Redis.from_url(redis_url)
+        adapter = RedisAdapter(client, key_prefix=prefix)
+
+        async def first() -> None:
+            await use(adapter)
+            await client.aclose()
+
+        async def second() -> None:
+            await misuse(adapter)
+            await client.aclose()
+
+        asyncio.run(first())
+        asyncio.run(second())
+        asyncio.run(close(adapter))
+
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {"key_prefix": ""},
+            {"key_prefix": "a*"},
+            {"key_prefix": "a[b]"},
+            {"key_prefix": "a\n"},
+            {"key_prefix": "a\x00"},
+            {"key_prefix": "\ud800"},
+            {"key_prefix": b"agent:"},
+            {"key_prefix": None},
+            {"key_prefix": "x" * 201},
+            {"session_ttl": 0},
+            {"message_ttl": -1},
+            {"session_ttl": "7 days"},
+        ],
+        ids=str,
+    )
+    def test_wrong_options_are_refused(self, options: dict[str, Any]) -> None:
+        with pytest.raises(ConfigurationError):
+            RedisAdapter("redis://localhost", **options)
+
+    def test_a_missing_driver_is_named(self) -> None:
+        said = hostile.fails_to_import(MODULE, "redis")
+        assert "MissingExtraError: The Redis adapter needs the package 'redis': pip install 'recollect[redis]'" in said
+
+
+@pytest.mark.backend("Redis")
+class TestKeys:
+    async def test_all_keys_have_the_prefix_and_no_other_prefix_sees_them(
+        self, redis_url: str, prefix: str, server: Redis
+    ) -> None:
+        """Prefixes and ids that would make one key if they were only joined."""
+        adapters = []
+        for part in ("", "user:", "session:", "messages:", "user:session:"):
+            made = RedisAdapter(redis_url, key_prefix=f"{prefix}{part}")
+            await made.initialize()
+            adapters.append(made)
+        ids = ["web-42", "session:web-42", "user:maya", "a:b", "a%3Ab", "{a}:b"]
+        for n, each in enumerate(adapters):
+            for id in ids:
+                await each.save(session(id, user_id=id, version=1), [message(f"{n} {id}", id)])
+        for n, each in enumerate(adapters):
+            for id in ids:
+                assert contents(await each.message_repository.of_session(id)) == [f"{n} {id}"]
+                assert [found.id for found in await each.session_repository.of_user(id)] == [id]
+        assert not await adapters[1].session_repository.delete("web-43")
+        for each in adapters:
+            await each.disconnect()
+
+    def test_a_hash_tag_puts_all_keys_in_one_slot(self) -> None:
+        keys = Keys("{agent}:")
+        made = [keys.session("a{b}"), keys.messages("c"), keys.user("{d}"), keys.active("e"), keys.done()]
+        assert len({key_slot(key) for key in made}) == 1
+
+    async def test_nothing_stays_for_ever(self, redis_url: str, prefix: str, server: Redis) -> None:
+        adapter = RedisAdapter(redis_url, key_prefix=prefix, session_ttl=100, message_ttl=1_000)
+        await adapter.initialize()
+        await adapter.save(session(version=1), [message("Hi")])
+        await adapter.session_repository.create(session("other", user_id="ben"))
+        await adapter.session_repository.update_status("other", "completed", at=later(1), completed_at=later(1))
+        await adapter.message_repository.add([message("Hi", "other")], at=later(1))
+        await adapter.disconnect()
+        left = {key: await server.pttl(key) async for key in server.scan_iter(f"{prefix}*")}
+        assert all(0 < each <= 1_000_000 for each in left.values())
+        keys = Keys(prefix)
+        assert left[keys.messages("web-42")] > 100_000
+        assert left[keys.session("web-42")] <= 100_000
+        assert left[keys.user("maya")] <= 100_000
+        assert left[keys.user("ben")] <= 100_000
+
+    async def test_a_list_lives_as_long_as_the_session_that_lives_longest(
+        self, redis_url: str, prefix: str, server: Redis
+    ) -> None:
+        keys, left = Keys(prefix), []
+        for n, ttl in enumerate((100, 10, 1_000, None, 10)):
+            adapter = RedisAdapter(redis_url, key_prefix=prefix, session_ttl=ttl, message_ttl=ttl)
+            await adapter.initialize()
+            await adapter.save(session(f"web-{n}", version=1), [])
+            await adapter.session_repository.get("web-0")
+            await adapter.disconnect()
+            left.append(await server.pttl(keys.user("maya")))
+        assert 90_000 < left[0] <= 100_000
+        assert 80_000 < left[1] <= left[0]
+        assert 900_000 < left[2] <= 1_000_000
+        assert left[3:] == [-1, -1]
+
+    @pytest.mark.parametrize("by", ["reading", "purging"])
+    async def test_a_session_past_its_time_leaves_its_users_lists(
+        self, redis_url: str, prefix: str, server: Redis, by: str
+    ) -> None:
+        brief = RedisAdapter(redis_url, key_prefix=prefix, session_ttl=0.2)
+        lasting = RedisAdapter(redis_url, key_prefix=prefix, session_ttl=None)
+        await brief.initialize()
+        await lasting.initialize()
+        await lasting.save(session("kept", version=1), [])
+        for n in range(5):
+            await brief.save(session(f"gone-{n}", version=1), [])
+        await soon(lambda: brief.session_repository.get("gone-4"), lambda found: found is None)
+        keys = Keys(prefix)
+        assert await server.zcard(keys.user("maya")) == 6
+        if by == "reading":
+            assert [each.id for each in await lasting.session_repository.of_user("maya", limit=6)] == ["kept"]
+        else:
+            await lasting.purge_expired()
+        assert await server.zcard(keys.user("maya")) == 1
+        assert await server.zcard(keys.active("maya")) == 1
+        await brief.disconnect()
+        await lasting.disconnect()
+
+    async def test_a_session_that_begins_anew_for_another_user_is_the_others_alone(
+        self, redis_url: str, prefix: str
+    ) -> None:
+        brief = RedisAdapter(redis_url, key_prefix=prefix, session_ttl=0.2)
+        lasting = RedisAdapter(redis_url, key_prefix=prefix)
+        await brief.initialize()
+        await lasting.initialize()
+        await lasting.save(session("other", version=1), [])
+        await brief.save(session(version=1), [])
+        await soon(lambda: brief.session_repository.get("web-42"), lambda found: found is None)
+        await lasting.save(session(version=1, user_id="ben"), [])
+        assert [each.id for each in await lasting.session_repository.of_user("maya")] == ["other"]
+        assert [each.id for each in await lasting.session_repository.of_user("ben")] == ["web-42"]
+        await brief.disconnect()
+        await lasting.disconnect()
+
+    async def test_positions_go_on_when_all_messages_are_past_their_time(
+        self, redis_url: str, prefix: str, server: Redis
+    ) -> None:
+        brief = RedisAdapter(redis_url, key_prefix=prefix, session_ttl=None, message_ttl=0.2)
+        await brief.initialize()
+        await brief.save(session(version=1), [message("one"), message("two")])
+        await soon(lambda: brief.message_repository.of_session("web-42"), lambda found: not found)
+        assert not await server.exists(Keys(prefix).messages("web-42"))
+        (added,) = await brief.message_repository.add([message("three")], at=later(1))
+        assert added.position == 3
+        await brief.disconnect()
+
+    async def test_messages_of_several_times_to_live_go_one_by_one(self, redis_url: str, prefix: str) -> None:
+        brief = RedisAdapter(redis_url, key_prefix=prefix, message_ttl=0.3)
+        lasting = RedisAdapter(redis_url, key_prefix=prefix, message_ttl=None)
+        await brief.initialize()
+        await lasting.initialize()
+        await lasting.session_repository.create(session())
+        for n in range(300):
+            await (brief, lasting)[n % 3 == 0].message_repository.add([message(str(n))], at=later(n))
+        kept = [str(n) for n in range(0, 300, 3)]
+        found = await soon(
+            lambda: lasting.message_repository.of_session("web-42"), lambda found: contents(found) == kept
+        )
+        assert contents(found) == kept
+        assert contents(await lasting.message_repository.of_session("web-42", limit=2)) == kept[-2:]
+        assert contents(await lasting.message_repository.of_session("web-42", limit=2, after=1)) == kept[1:3]
+        gone = await lasting.purge_expired()
+        assert 0 < gone <= 200
+        assert await lasting.purge_expired() == 0
+        (added,) = await lasting.message_repository.add([message("on")], at=later(1))
+        assert added.position == 301
+        assert contents(await lasting.message_repository.of_session("web-42")) == [*kept, "on"]
+        await brief.disconnect()
+        await lasting.disconnect()
+
+    async def test_a_key_that_is_someone_elses_is_named_and_nothing_is_stored(
+        self, adapter: RedisAdapter, prefix: str, server: Redis
+    ) -> None:
+        keys = Keys(prefix)
+        for key in (keys.messages("web-42"), keys.user("maya"), keys.active("maya")):
+            await server.set(key, "mine")
+            with pytest.raises(StoreError, match=r"is a string, not a (stream|zset)"):
+                await adapter.save(session(version=1), [message("Hi")])
+            with pytest.raises(StoreError):
+                await adapter.session_repository.create(session())
+            assert await server.keys(f"{prefix}*") == [key]
+            await server.delete(key)
+
+    async def test_moments_far_away_are_ordered_to_the_microsecond(self, adapter: RedisAdapter) -> None:
+        moments = [later(-6e10), later(-6e10 + 1e-6), later(0), later(2e11), later(2e11 + 0.000001)]
+        for n, moment in enumerate(moments):
+            await adapter.session_repository.create(session(f"web-{n}", created_at=moment))
+        found = await adapter.session_repository.of_user("maya")
+        assert [each.id for each in found] == [f"web-{n}" for n in reversed(range(5))]
+        assert [each.created_at for each in found] == moments[::-1]
+
+    async def test_what_cannot_be_stored_is_refused(self, adapter: RedisAdapter) -> None:
+        wrong: Any
+        for wrong in (
+            {"collected_data": {"a": {1}}},
+            {"created_at": None},
+            {"message_count": 2**60},
+            {"version": 2**70},
+        ):
+            with pytest.raises(InvalidArgumentError):
+                await adapter.session_repository.create(session(**wrong))
+        with pytest.raises(InvalidArgumentError):
+            await adapter.save(session(version=1), [message("Hi", event={1, 2})])
+        with pytest.raises(InvalidArgumentError):
+            await adapter.save(session(version=1), [message("Hi", created_at=later(0).replace(tzinfo=None))])
+        assert await adapter.session_repository.get("web-42") is None
+
+
+@pytest.mark.backend("Redis")
+class TestFailures:
+    @pytest.mark.parametrize("then", ["cut", "pass and cut"])
+    @pytest.mark.parametrize("own", [True, False], ids=["own client", "passed client"])
+    async def test_a_change_whose_answer_is_lost_is_made_once(
+        self, proxy: Proxy, prefix: str, then: Any, own: bool
+    ) -> None:
+        async with Redis.from_url(through(proxy)) as client:
+            adapter = RedisAdapter(through(proxy) if own else client, key_prefix=prefix)
+            await adapter.initialize()
+            sessions, messages = adapter.session_repository, adapter.message_repository
+            await adapter.save(session("warm", version=1), [message("Hi", "warm")])
+            proxy.trap(b"EVALSHA", then)
+            assert await sessions.create(session()) == session()
+            proxy.trap(b"EVALSHA", then)
+            (added,) = await messages.add([message("note")], at=later(1))
+            proxy.trap(b"EVALSHA", then)
+            saved = await adapter.save(session(version=1, updated_at=later(2)), [message("one"), message("two")])
+            proxy.trap(b"EVALSHA", then)
+            done = await sessions.update_status("web-42", "completed", at=later(3), completed_at=later(3))
+            assert proxy.sprung == 4
+            assert (added.position, saved.version, saved.message_count) == (1, 1, 3)
+            assert done is not None
+            assert (done.status, done.version) == ("completed", 1)
+            assert contents(await messages.of_session("web-42")) == ["note", "one", "two"]
+            proxy.trap(b"EVALSHA", then)
+            assert await sessions.delete("web-42")
+            assert await sessions.get("web-42") is None
+            await adapter.disconnect()
+
+    async def test_a_change_that_nobody_answers_for_is_in_doubt(self, proxy: Proxy, prefix: str) -> None:
+        adapter = RedisAdapter(through(proxy), key_prefix=prefix)
+        await adapter.initialize()
+        await adapter.save(session("warm", version=1), [message("Hi", "warm")])
+        proxy.trap(b"EVALSHA", "pass and cut", 2)
+        with pytest.raises(StoreUnavailableError, match="may have been stored") as caught:
+            await adapter.save(session(version=1), [message("Hi")])
+        assert caught.value.in_doubt
+        assert contents(await adapter.message_repository.of_session("web-42")) == ["Hi"]
+        proxy.refuse()
+        await asyncio.sleep(0.1)  # until the connections are seen to be closed
+        with pytest.raises(StoreUnavailableError) as caught:
+            await adapter.save(session(version=2), [message("lost")])
+        assert not caught.value.in_doubt
+        with pytest.raises(StoreUnavailableError) as caught:
+            await adapter.session_repository.get("web-42")
+        assert not caught.value.in_doubt
+        proxy.accept()
+        assert (await adapter.save(session(version=2), [message("again")])).message_count == 2
+        await adapter.disconnect()
+
+    async def test_a_server_that_does_not_answer_is_given_up(self, own_redis: RedisServer) -> None:
+        adapter = RedisAdapter(f"{own_redis.url}?socket_timeout=1")
+        await adapter.initialize()
+        await adapter.save(session(version=1), [])
+        os.kill(own_redis.pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(StoreUnavailableError, match="in time") as caught:
+                await adapter.save(session(version=2), [message("Hi")])
+            assert caught.value.in_doubt
+        finally:
+            os.kill(own_redis.pid, signal.SIGCONT)
+        found = await adapter.session_repository.get("web-42")
+        assert found is not None
+        assert found.version in (1, 2)
+        await adapter.disconnect()
+
+    async def test_a_cancelled_turn_is_saved_whole_or_not_at_all(self, adapter: RedisAdapter) -> None:
+        await hostile.all_or_nothing_is_saved(adapter)
+
+    async def test_a_killed_process_leaves_whole_turns(
+        self, adapter: RedisAdapter, redis_url: str, prefix: str
+    ) -> None:
+        code = f"RedisAdapter({redis_url!r}, key_prefix={prefix!r})"
+        await hostile.all_or_nothing_outlives_a_process(adapter, f"from {MODULE} import RedisAdapter", code)
+
+    async def test_scripts_that_the_server_forgot_are_sent_again(self, own_redis: RedisServer) -> None:
+        adapter = RedisAdapter(own_redis.url)
+        await adapter.initialize()
+        for version in (1, 2):
+            await adapter.save(session(version=version), [message("Hi")])
+            async with Redis.from_url(own_redis.url) as server:
+                await server.script_flush()
+        assert len(await adapter.message_repository.of_session("web-42")) == 2
+        await adapter.disconnect()
+
+    async def test_a_full_server_is_named_and_nothing_is_stored(self, own_redis: RedisServer) -> None:
+        adapter = RedisAdapter(own_redis.url)
+        await adapter.initialize()
+        saved = await adapter.save(session(version=1), [message("Hi")])
+        async with Redis.from_url(own_redis.url) as server:
+            await server.config_set("maxmemory", "1")
+            for said in ([message("lost")], []):
+                with pytest.raises(StoreFullError, match="maxmemory"):
+                    await adapter.save(session(version=2), said)
+            assert await adapter.session_repository.get("web-42") == saved
+            assert contents(await adapter.message_repository.of_session("web-42")) == ["Hi"]
+            await server.config_set("maxmemory", "0")
+        await adapter.save(session(version=2), [])
+        await adapter.disconnect()
+
+    async def test_a_replica_is_named_and_can_be_read(self, own_redis: RedisServer) -> None:
+        adapter = RedisAdapter(own_redis.url)
+        await adapter.initialize()
+        saved = await adapter.save(session(version=1), [message("Hi")])
+        async with Redis.from_url(own_redis.url) as server:
+            await server.replicaof("127.0.0.1", "1")
+        with pytest.raises(StoreReadOnlyError, match="replica"):
+            await adapter.save(session(version=2), [message("lost")])
+        assert await adapter.session_repository.of_user("maya") == [saved]
+        assert contents(await adapter.message_repository.of_session("web-42")) == ["Hi"]
+        await adapter.disconnect()
+
+    async def test_rights_that_are_missing_are_named(self, own_redis: RedisServer) -> None:
+        async with Redis.from_url(own_redis.url) as server:
+            await server.acl_setuser(
+                "reader", enabled=True, passwords=["+geheim"], keys=["*"], categories=["+@read"], commands=["+ping"]
+            )
+        adapter = RedisAdapter(own_redis.url.replace("//", "//reader:geheim@"))
+        with pytest.raises(StoreUnavailableError, match="rights") as caught:
+            await adapter.initialize()
+        assert "geheim" not in str(caught.value)
+
+
+class ClusterServer(RedisServer):
+    """A cluster of one."""
+
+    def command(self) -> list[str]:
+        return [*super().command(), "--cluster-enabled", "yes"]
+
+
+@pytest.fixture
+def cluster() -> Iterator[ClusterServer]:
+    if ClusterServer.missing():
+        pytest.skip(str(ClusterServer.missing()))
+    made = ClusterServer()
+    try:
+        made.start()
+        with SyncRedis.from_url(made.url) as client:
+            client.execute_command("CLUSTER", "ADDSLOTS", *range(16_384))
+            while "cluster_state:ok" not in str(client.execute_command("CLUSTER", "INFO")):
+                pass
+        yield made
+    finally:
+        made.remove()
+
+
+@pytest.mark.backend("Redis")
+class TestCluster:
+    @pytest.mark.parametrize("kind", [Redis, RedisCluster])
+    async def test_a_cluster_needs_a_hash_tag(self, cluster: ClusterServer, kind: Callable[..., Any]) -> None:
+        client = kind(host="127.0.0.1", port=cluster.port)
+        try:
+            with pytest.raises(ConfigurationError, match=r"hash tag, such as '\{agent\}:'"):
+                await RedisAdapter(client).initialize()
+            adapter = RedisAdapter(client, key_prefix="{agent}:", message_ttl=0.2)
+            await adapter.initialize()
+            await adapter.save(session(version=1), [message("brief")])
+            await adapter.session_repository.update_status("web-42", "completed", at=later(1), completed_at=later(1))
+            saved = await adapter.save(session(version=2), [])
+            assert await adapter.session_repository.of_user("maya") == [saved]
+            assert await soon(lambda: adapter.message_repository.of_session("web-42"), lambda found: not found) == []
+            await adapter.purge_expired()
+            assert await adapter.session_repository.delete("web-42")
+        finally:
+            await client.aclose()
+
+
+@pytest.mark.backend("Redis")
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(value=hostile.JSON)
+def test_any_json_comes_back_exactly(redis_url: str, prefix: str, value: Any) -> None:
+    async def store() -> None:
+        adapter = RedisAdapter(redis_url, key_prefix=prefix)
+        await adapter.initialize()
+        await hostile.comes_back(adapter, value)
+        await adapter.disconnect()
+
+    asyncio.run(store())
