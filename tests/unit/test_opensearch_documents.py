@@ -14,10 +14,10 @@ from recollect.stores.sessions.opensearch.documents import Held, Layout, documen
 from recollect.types.sessions import MessageData, SessionData
 from recollect.types.times import as_utc
 
-IDS = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), min_size=1, max_size=200)
+IDS = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), min_size=1, max_size=200).filter(str.strip)
 MOMENTS = st.datetimes(min_value=datetime(1000, 1, 1)).map(lambda each: as_utc(f"{each.isoformat()}+00:00"))
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=8,
 )
@@ -29,7 +29,7 @@ SESSIONS = st.builds(
     last_message_at=st.none() | MOMENTS,
     created_at=MOMENTS,
     updated_at=MOMENTS,
-    version=st.integers(0),
+    version=st.integers(0, 2**53),
 )
 MESSAGES = st.builds(
     MessageData,

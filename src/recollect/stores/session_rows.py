@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from recollect.stores import rows
+from recollect.errors import InvalidArgumentError
 from recollect.types.blocks import TextBlock
 from recollect.types.conversations import MessageDraft, StoredMessage
 from recollect.types.sessions import MessageData, MessageRole, SessionData
@@ -44,13 +44,17 @@ def session(row: Sequence[Any]) -> SessionData:
 
 def values(given: SessionData) -> dict[str, Any]:
     """The values a session binds."""
+    try:
+        collected = json.dumps(dict(given.collected_data), allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidArgumentError(f"session {given.id!r} holds what is not JSON: {error}.") from error
     return {
         "id": given.id,
         "agent_name": given.agent_name,
         "status": given.status,
         "current_route": given.current_route,
         "current_state": given.current_state,
-        "collected_data": rows.to_json(dict(given.collected_data)),
+        "collected_data": collected,
         "message_count": given.message_count,
         "last_message_at": None if given.last_message_at is None else to_micros(given.last_message_at),
         "completed_at": None if given.completed_at is None else to_micros(given.completed_at),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from recollect.errors import ConfigurationError, InvalidArgumentError
@@ -13,6 +13,8 @@ from recollect.types.sessions import MESSAGE_ROLES, SESSION_STATUSES, MessageDat
 
 ID_LENGTH = 200
 MOST = 2**31 - 1
+MOST_COUNTED = 2**53
+"""The greatest number that every database counts exactly."""
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 
@@ -54,8 +56,22 @@ def session(given: Any) -> SessionData:
     for name in ("agent_name", "current_route", "current_state"):
         optional_id(f"a session's {name}", getattr(given, name))
     status(given.status)
-    if type(given.version) is not int or given.version < 0:
-        raise InvalidArgumentError(f"a session's version is a whole number from 0, not {given.version!r:.80}.")
+    for name in ("version", "message_count"):
+        count = getattr(given, name)
+        if type(count) is not int or not 0 <= count <= MOST_COUNTED:
+            raise InvalidArgumentError(f"a session's {name} is a whole number from 0 to 2**53, not {count!r:.80}.")
+    for name in ("created_at", "updated_at"):
+        moment(f"a session's {name}", getattr(given, name))
+    for name in ("last_message_at", "completed_at"):
+        if getattr(given, name) is not None:
+            moment(f"a session's {name}", getattr(given, name))
+    return given
+
+
+def moment(what: str, given: Any) -> datetime:
+    """A datetime that says its timezone."""
+    if not isinstance(given, datetime) or given.tzinfo is None:
+        raise InvalidArgumentError(f"{what} is a datetime with a timezone, not {given!r:.80}.")
     return given
 
 
@@ -73,6 +89,7 @@ def messages(given: Sequence[MessageData], session_id: str | None = None) -> lis
             raise InvalidArgumentError(f"a message's role is {' or '.join(MESSAGE_ROLES)}, not {each.role!r:.80}.")
         if not isinstance(each.content, str) or not is_storable(each.content):
             raise InvalidArgumentError(f"a message's content is a text without NUL, not {each.content!r:.80}.")
+        moment("a message's created_at", each.created_at)
         session_id = session_id or each.session_id
         if each.session_id != session_id:
             raise InvalidArgumentError(f"the messages are of one session: {each.session_id!r} is not {session_id!r}.")

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import TypedDict
 
 from recollect.errors import NotFoundError, SessionConflictError
-from recollect.stores.sessions import checks
+from recollect.stores.sessions import checks, given
 from recollect.stores.sessions.saving import after_turn, counted
 from recollect.types.sessions import MessageData, SessionData, SessionStatus
 
@@ -74,7 +74,7 @@ class _Sessions:
         self._storage = storage
 
     async def create(self, session: SessionData) -> SessionData:
-        checks.session(session)
+        given.session(session)
         found = self._storage.of(session.id).session
         if found is not None:
             raise SessionConflictError(session.id, 0, found.version)
@@ -122,7 +122,7 @@ class _Messages:
         self._storage = storage
 
     async def add(self, messages: Sequence[MessageData], *, at: datetime) -> list[MessageData]:
-        found = checks.messages(messages)
+        found = _checked(messages)
         if not found:
             return []
         session = self._storage.of(found[0].session_id).session
@@ -175,8 +175,8 @@ class InMemoryAdapter:
 
     async def save(self, session: SessionData, messages: Sequence[MessageData]) -> SessionData:
         """Store a session after a turn, and the messages of that turn."""
-        checks.session(session)
-        new = checks.messages(messages, session.id)
+        given.session(session)
+        new = _checked(messages, session.id)
         saved = after_turn(self._storage.of(session.id).session, session, new)
         self._storage.put(copy.deepcopy(saved), new)
         return copy.deepcopy(saved)
@@ -201,6 +201,13 @@ class InMemoryAdapter:
             "sessions": copy.deepcopy([each.session for each in held if each.session is not None]),
             "messages": copy.deepcopy([message for each in held for message, _ in each.messages]),
         }
+
+
+def _checked(messages: Sequence[MessageData], session_id: str | None = None) -> list[MessageData]:
+    found = checks.messages(messages, session_id)
+    for each in found:
+        given.message(each)  # what no database could keep is not kept here either
+    return found
 
 
 def _order(session: SessionData) -> tuple[datetime, str]:

@@ -65,7 +65,10 @@ def message_record(message: MessageData) -> dict[str, Any]:
 
 def as_json_texts(record: Mapping[str, Any]) -> dict[str, Any]:
     """The record with its JSON parts as text. All of it is ASCII: no database may stumble over what it holds."""
-    return {name: json.dumps(value, allow_nan=False) if name in _JSON and value is not None else value for name, value in record.items()}
+    return {
+        name: json.dumps(value, allow_nan=False) if name in _JSON and value is not None else value
+        for name, value in record.items()
+    }
 
 
 def with_iso_times(record: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -104,6 +104,28 @@ class SessionContract:
                 await sessions.find_active("maya", id)
         found = await sessions.get("web-42")
         assert found == session()
+
+    @pytest.mark.parametrize(
+        "wrong",
+        [
+            {"created_at": datetime(2026, 3, 1)},
+            {"updated_at": "2026-03-01T00:00:00+00:00"},
+            {"completed_at": datetime(2026, 3, 1)},
+            {"version": 2**70},
+            {"message_count": "many"},
+            {"agent_name": 5},
+            {"collected_data": {"when": datetime(2026, 3, 1, tzinfo=UTC)}},
+            {"collected_data": {"what": object()}},
+            {"collected_data": {"how much": float("nan")}},
+        ],
+        ids=lambda wrong: repr(wrong)[:40],
+    )
+    async def test_what_cannot_be_kept_exactly_is_refused(
+        self, adapter: PersistenceAdapter, wrong: dict[str, Any]
+    ) -> None:
+        with pytest.raises(InvalidArgumentError):
+            await adapter.session_repository.create(session(**wrong))
+        assert await adapter.session_repository.get("web-42") is None
 
     async def test_an_unknown_session_is_none(self, adapter: PersistenceAdapter) -> None:
         sessions = adapter.session_repository

@@ -10,15 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from recollect.stores.sessions import given
 from recollect.stores.sessions.records import (
     EXPIRES,
     Fields,
-    as_json_texts,
     message_of,
-    message_record,
     session_of,
-    session_record,
-    with_iso_times,
 )
 from recollect.types.sessions import MessageData, SessionData
 
@@ -110,7 +107,7 @@ class Layout:
         theirs = self.sessions
         own: dict[str, Any] = {theirs["id"]: held.id}
         if held.session is not None:
-            own = theirs.to_theirs(with_iso_times(as_json_texts(session_record(held.session))))
+            own = theirs.to_theirs(given.session(held.session))
         if held.expires is not None:
             own[theirs[EXPIRES]] = held.expires
         ours: dict[str, Any] = {
@@ -150,7 +147,7 @@ class Layout:
 
     def message_document(self, message: MessageData, until: int, owner: str | None) -> dict[str, Any]:
         """A message's document. It is found among those of its user, or else of its session's."""
-        found = self.messages.to_theirs(with_iso_times(as_json_texts(message_record(message))))
+        found = self.messages.to_theirs(given.message(message))
         if until != FOREVER:
             found[self.messages[EXPIRES]] = until
         return {**found, OURS: {"owner": message.user_id if message.user_id is not None else owner}}

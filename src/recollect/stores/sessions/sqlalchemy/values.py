@@ -152,7 +152,7 @@ def _dumped(value: Any) -> str | None:
     if value is None:
         return None
     try:
-        return json.dumps(value)
+        return json.dumps(value, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidArgumentError(f"What is stored must be JSON: {error}.") from error
 
