@@ -189,7 +189,7 @@ async def test_another_event_loop_is_refused_by_name(postgres_url: str) -> None:
 
 
 async def test_a_connection_that_the_pool_took_back_hides_no_error() -> None:
-    from recollect.stores.postgres import engine
+    from recollect.stores.postgres.undoing import undo
 
     class TakenBack:
         """What the driver gives once it has taken a connection back after a timeout."""
@@ -203,4 +203,4 @@ async def test_a_connection_that_the_pool_took_back_hides_no_error() -> None:
         def terminate(self) -> None:
             raise asyncpg.InterfaceError("cannot call Connection.terminate(): connection has been released")
 
-    await engine._undo(TakenBack())
+    await undo(TakenBack())

@@ -19,6 +19,7 @@ from recollect.stores.postgres.failures import FAILURES, is_lost, may_try_again,
 from recollect.stores.postgres.migrate import migrate, take_role, vector_schema
 from recollect.stores.postgres.quoting import identifier, literal
 from recollect.stores.postgres.session import CHANNEL, OWNER_LOCK, Session
+from recollect.stores.postgres.undoing import keep_as_it_is, undo
 from recollect.stores.waking import Bell
 from recollect.types.scope import Scope
 
@@ -26,8 +27,6 @@ ATTEMPTS = 4
 ANNOUNCE_SECONDS = 0.02
 MISSED_SECONDS = 2.0
 """How long an owner's lock must be free before the owner counts as gone: a broken session is back before that."""
-UNDO_SECONDS = 2.0
-"""How long to wait for a server to take a change back: a connection that does not answer is closed."""
 POLL_SECONDS = 2.0
 """How often to look for changes whose announcement was lost."""
 
@@ -94,7 +93,7 @@ class PostgresEngine:
                 min_size=0,
                 max_size=options.pool_size,
                 init=self._prepare,
-                reset=_keep_as_it_is,
+                reset=keep_as_it_is,
                 **self._settings(),
             )
         except FAILURES as error:
@@ -205,7 +204,7 @@ class PostgresEngine:
                         await connection.execute("COMMIT")
                         return result
                     except BaseException:
-                        await _undo(connection)
+                        await undo(connection)
                         raise
             except FAILURES as error:
                 again = may_try_again(error) or (is_lost(error) and not committing)
@@ -319,26 +318,3 @@ def _begin(scope: Scope | None, *, writes: bool) -> str:
         f"{begin}; SET LOCAL recollect.tenant_id = {literal(scope.tenant_id)};"
         f" SET LOCAL recollect.app_id = {literal(scope.app_id)}; SET LOCAL recollect.user_id = {literal(scope.user_id)}"
     )
-
-
-async def _undo(connection: Any) -> None:
-    """Leave the connection clean for whoever gets it next, or close it."""
-    if connection.is_closed():
-        return
-    try:
-        async with asyncio.timeout(UNDO_SECONDS):
-            await connection.execute("ROLLBACK")
-    except asyncio.CancelledError:
-        _terminate(connection)  # a connection in an unknown state must not be used again
-        raise
-    except Exception:  # noqa: BLE001
-        _terminate(connection)  # what went wrong before is what the caller should hear of
-
-
-def _terminate(connection: Any) -> None:
-    with contextlib.suppress(asyncpg.InterfaceError):  # the pool has taken it back after a timeout, and closed it
-        connection.terminate()
-
-
-async def _keep_as_it_is(connection: Any) -> None:
-    """Nothing outlives our transactions, so a connection needs no cleaning between them."""

@@ -20,6 +20,7 @@ from recollect.errors import (
     StoreUnavailableError,
 )
 from recollect.stores.postgres.failures import FAILURES, is_lost, may_try_again, store_error
+from recollect.stores.postgres.undoing import keep_as_it_is, undo
 from recollect.stores.sessions.sql.dialect import Make, Operation, Step
 from recollect.stores.sessions.sql.postgres_dialect import PostgresDialect
 
@@ -31,8 +32,6 @@ ACQUIRE_SECONDS = 10.0
 STATEMENT_SECONDS = 30.0
 MIGRATION_SECONDS = 600.0
 """How long one statement of a migration may take: large tables are rewritten, and others may be at it."""
-UNDO_SECONDS = 2.0
-"""How long to wait for a server to take a change back: a connection that does not answer is closed."""
 
 _NAMED = re.compile(r"(?<!:):([a-z_]+)")
 
@@ -152,7 +151,7 @@ class PostgresRunner:
                 max_size=self._pool_size,
                 timeout=CONNECT_SECONDS,
                 command_timeout=STATEMENT_SECONDS,
-                reset=_keep_as_it_is,
+                reset=keep_as_it_is,
                 server_settings={"application_name": "recollect"},
             )
         # Pools do not tell by any public name which loop they are of, or that nobody has opened them.
@@ -213,7 +212,7 @@ async def _transact(connection: Any, operation: Operation[T], seconds: float, do
         doubt.committing = True
         await connection.execute("COMMIT", timeout=STATEMENT_SECONDS)
     except BaseException:
-        await _undo(connection, "SELECT 1" if doubt is None else "ROLLBACK")
+        await undo(connection, "SELECT 1" if doubt is None else "ROLLBACK")
         raise
     return result
 
@@ -248,24 +247,6 @@ def _numbered(sql: str) -> tuple[str, tuple[str, ...]]:
     return _NAMED.sub(lambda found: f"${names.index(found[1]) + 1}", sql), names
 
 
-async def _undo(connection: Any, question: str) -> None:
-    """Leave the connection clean for whoever gets it next, or close it."""
-    try:
-        async with asyncio.timeout(UNDO_SECONDS):
-            if not connection.is_closed():
-                await connection.execute(question)
-    except asyncio.CancelledError:
-        _end(connection)  # a connection in an unknown state must not be used again
-        raise
-    except Exception:  # noqa: BLE001
-        _end(connection)  # what went wrong before is what the caller should hear of
-
-
-def _end(connection: Any) -> None:
-    with contextlib.suppress(asyncpg.InterfaceError):  # the driver has given up on it, and taken it back
-        connection.terminate()
-
-
 def _current_schema() -> Operation[str | None]:
     rows = yield Step("SELECT current_schema()::text", {})
     found: str | None = rows[0][0]
@@ -275,7 +256,3 @@ def _current_schema() -> Operation[str | None]:
 def _is_passing(error: BaseException) -> bool:
     """Whether nothing was kept, and the same may work at once: also when tables were changed under a prepared plan."""
     return may_try_again(error) or isinstance(error, asyncpg.InvalidCachedStatementError)
-
-
-async def _keep_as_it_is(connection: Any) -> None:
-    """Nothing outlives our transactions, so a connection needs no cleaning between them."""

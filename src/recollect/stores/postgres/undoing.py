@@ -1,0 +1,34 @@
+"""Giving a connection back clean, whatever happened on it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any
+
+import asyncpg
+
+UNDO_SECONDS = 2.0
+"""How long undoing may take."""
+
+
+async def undo(connection: Any, question: str = "ROLLBACK") -> None:
+    """Leave the connection clean for whoever gets it next, or close it."""
+    try:
+        async with asyncio.timeout(UNDO_SECONDS):
+            if not connection.is_closed():
+                await connection.execute(question)
+    except asyncio.CancelledError:
+        _end(connection)  # a connection in an unknown state must not be used again
+        raise
+    except Exception:  # noqa: BLE001
+        _end(connection)  # what went wrong before is what the caller should hear of
+
+
+async def keep_as_it_is(connection: Any) -> None:
+    """Nothing outlives our transactions, so a connection needs no cleaning between them."""
+
+
+def _end(connection: Any) -> None:
+    with contextlib.suppress(asyncpg.InterfaceError):  # the pool has taken it back after a timeout, and closed it
+        connection.terminate()
