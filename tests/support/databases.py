@@ -16,7 +16,7 @@ _numbers = itertools.count(1)
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
     """A server that every test shares: tests that stop or kill one start their own."""
-    server = PostgresServer()
+    server = PostgresServer(durable=False)
     try:
         server.start()
         VERSIONS[server.name] = server.version

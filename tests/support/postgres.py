@@ -22,7 +22,8 @@ class PostgresServer:
 
     name = "PostgreSQL"
 
-    def __init__(self) -> None:
+    def __init__(self, *, durable: bool = True) -> None:
+        self._durable = durable
         self._bin = _programs()
         self._as_root = os.geteuid() == 0
         if self._as_root:  # PostgreSQL refuses to run as root
@@ -50,6 +51,8 @@ class PostgresServer:
             "max_connections": "200",
             "shared_buffers": "64MB",
         }
+        if not self._durable:  # it is never killed, so nothing need be on the disk
+            settings |= {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off"}
         options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
         log = (self.folder / "log").open("ab")
         with log:

@@ -175,9 +175,9 @@ class Persistence:
 
         In a `Recollect` only where it stood is deleted: what was said is the user's log, and is erased with that.
         """
-        if await self.get_session(session_id) is None:
+        if await self.get_session(session_id) is None and self.user_id is not None:
             return False
-        return await self.adapter.session_repository.delete(session_id)
+        return await self.adapter.session_repository.delete(session_id)  # also what is left of one that expired
 
     async def delete_user_sessions(self, user_id: str | None = None) -> int:
         """Delete all sessions of a user with their messages, as `delete_session` does; gives how many there were."""
@@ -337,8 +337,12 @@ class Persistence:
         if session is None and self.user_id is not None:
             return []  # messages may outlive their session: then they are for those who see everyone's
         messages = self.adapter.message_repository
-        found = await messages.of_session(session_id, limit=limit, before=before, after=after)
-        return [each for each in found if session is None or _belongs(each, session)]
+        while True:
+            found = await messages.of_session(session_id, limit=limit, before=before, after=after)
+            ours = [each for each in found if session is None or _belongs(each, session)]
+            if ours or not found or after is None:
+                return ours
+            after = found[-1].position  # a whole page of another user, who had the id before
 
     async def _required(self, session_id: str) -> SessionData:
         found = await self.get_session(session_id)

@@ -192,6 +192,8 @@ class TestClients:
             "localhost:27017",
             "http://u:geheim@host",
             "mongodb://u:geheim@x@host",
+            "mongodb+srv://u:geheim/x@host",
+            "mongodb://u:4711/geheim@host",
             "mongodb://u:geheim@host:port",
             "mongodb://u:geheim@host/?geheim=1",
             "mongodb://",

@@ -288,7 +288,9 @@ class TestConnecting(OnSharedServer):
             with pytest.raises(ConfigurationError, match="AsyncOpenSearch"):
                 OpenSearchAdapter(given)
 
-    @pytest.mark.parametrize("url", ["", "app:secret@host", "ftp://app:secret@host", "http://", "http://h:secret"])
+    @pytest.mark.parametrize(
+        "url", ["", "app:secret@host", "ftp://app:secret@host", "http://", "http://h:secret", "http://a:1/secret@h"]
+    )
     def test_a_bad_url_is_refused_without_its_password(self, url: str) -> None:
         with pytest.raises(ConfigurationError) as caught:
             OpenSearchAdapter(url)

@@ -143,6 +143,7 @@ class TestClients:
             "localhost:6379",
             "http://u:geheim@host",
             "redis://:geheim/x@host:6379",
+            "redis://app:4711/geheim@host",
             "redis://:geheim@host:port",
             "redis://host?socket_timeout=geheim",
             "unix://",

@@ -44,7 +44,7 @@ class MessageRepository(Protocol):
 
     - `add` appends messages to one session, all or none, in order, and counts them in it (`message_count`,
       `last_message_at`, `updated_at`; not its version). It gives them with their positions. Raises `NotFoundError` if
-      there is no such session.
+      there is no such session. An id of a message that is stored already may be refused (`InvalidArgumentError`).
     - `of_session` gives messages in the order they were added: the last `limit` of those before the position `before`,
       or the first `limit` of those after the position `after`.
     """

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
+from urllib.parse import urlsplit
 
 from recollect.errors import ConfigurationError, InvalidArgumentError
 from recollect.types.jsontext import is_storable
 from recollect.types.sessions import MESSAGE_ROLES, SESSION_STATUSES, MessageData, SessionData
+from recollect.types.times import as_utc
 
 ID_LENGTH = 200
 MOST = 2**31 - 1
@@ -70,13 +72,25 @@ def session(given: Any) -> SessionData:
 
 def moment(what: str, given: Any) -> datetime:
     """A datetime that says its timezone."""
-    if not isinstance(given, datetime) or given.tzinfo is None:
-        raise InvalidArgumentError(f"{what} is a datetime with a timezone, not {given!r:.80}.")
-    return given
+    try:
+        if isinstance(given, datetime) and given.tzinfo is not None:
+            return as_utc(given)
+    except OverflowError:
+        pass  # at the end of the calendar, in another timezone
+    raise InvalidArgumentError(f"{what} is a datetime with a timezone, not {given!r:.80}.")
+
+
+def moments(*, at: Any, completed_at: Any = None) -> None:
+    """When something changes, and when it was completed, if it was."""
+    moment("at", at)
+    if completed_at is not None:
+        moment("completed_at", completed_at)
 
 
 def messages(given: Sequence[MessageData], session_id: str | None = None) -> list[MessageData]:
     """Messages of one session to store."""
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise InvalidArgumentError(f"messages are a list of MessageData, not {given!r:.80}.")
     found = list(given)
     for each in found:
         if not isinstance(each, MessageData):
@@ -112,6 +126,16 @@ def ttl(what: str, given: Any) -> float | None:
     if isinstance(given, bool) or not isinstance(given, int | float) or not 0 < given <= 1e10:
         raise ConfigurationError(f"{what} is a time in seconds or a timedelta, not {given!r:.80}.")
     return float(given)
+
+
+def has_stray_password(url: str) -> bool:
+    """Whether a password with unescaped signs ends the part of a URL that it stands in, and is taken for a host.
+
+    >>> has_stray_password("redis://app:4711/x@host"), has_stray_password("redis://app:4711%2Fx@host/0")
+    (True, False)
+    """
+    parts = urlsplit(url)
+    return "@" not in parts.netloc and "@" in f"{parts.path}{parts.query}{parts.fragment}"
 
 
 def names(what: str, given: Mapping[str, str] | None, known: Mapping[str, str]) -> dict[str, str]:

@@ -123,6 +123,7 @@ class KeptSessions:
         self, session_id: str, status: SessionStatus, *, at: datetime, completed_at: datetime | None
     ) -> SessionData | None:
         checks.status(status)
+        checks.moments(at=at, completed_at=completed_at)
         scope = await self.owner(session_id)
         if scope is None:
             return None
@@ -187,6 +188,7 @@ class _Messages:
 
     async def add(self, messages: Sequence[MessageData], *, at: datetime) -> list[MessageData]:
         found, kept = checks.messages(messages), self._kept
+        checks.moments(at=at)
         if not found:
             return []
         id = found[0].session_id

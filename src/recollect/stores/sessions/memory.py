@@ -62,7 +62,8 @@ class _Storage:
         held.session = session
         held.until = None if self.session_ttl is None else now + self.session_ttl
         until = None if self.message_ttl is None else now + self.message_ttl
-        last = held.messages[-1][0].position if held.messages else 0
+        # Those that were counted may be past their time: their positions are not given again.
+        last = max(held.messages[-1][0].position if held.messages else 0, session.message_count - len(messages))
         placed = [replace(copy.deepcopy(each), position=last + n) for n, each in enumerate(messages, start=1)]
         held.messages.extend((each, until) for each in placed)
         self.held[session.id] = held
@@ -105,6 +106,7 @@ class _Sessions:
         self, session_id: str, status: SessionStatus, *, at: datetime, completed_at: datetime | None
     ) -> SessionData | None:
         checks.status(status)
+        checks.moments(at=at, completed_at=completed_at)
         found = self._storage.of(checks.id_of("session_id", session_id)).session
         if found is None:
             return None
@@ -123,6 +125,7 @@ class _Messages:
 
     async def add(self, messages: Sequence[MessageData], *, at: datetime) -> list[MessageData]:
         found = _checked(messages)
+        checks.moments(at=at)
         if not found:
             return []
         session = self._storage.of(found[0].session_id).session

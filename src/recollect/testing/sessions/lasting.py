@@ -6,7 +6,13 @@ import asyncio
 
 import pytest
 
-from recollect.errors import RecollectError, SessionConflictError, StoreClosedError, StoreUnavailableError
+from recollect.errors import (
+    NotFoundError,
+    RecollectError,
+    SessionConflictError,
+    StoreClosedError,
+    StoreUnavailableError,
+)
 from recollect.stores.sessions.adapter import PersistenceAdapter
 from recollect.testing.sessions.making import MakeAdapter, Restartable, contents, message, session, soon
 
@@ -47,21 +53,56 @@ class ExpiryContract:
         assert contents(await brief.message_repository.of_session("web-42")) == ["old", "new"]
         await brief.disconnect()
 
-    async def test_each_change_gives_a_session_its_time_again(self, make_brief: MakeAdapter) -> None:
+    @pytest.mark.parametrize("change", ["save", "add", "update_status"])
+    async def test_each_change_gives_a_session_its_time_again(self, make_brief: MakeAdapter, change: str) -> None:
         brief = make_brief(session_ttl=1.5)
         await brief.initialize()
+        sessions, loop = brief.session_repository, asyncio.get_running_loop()
         saved = await brief.save(session(version=1), [])
-        loop = asyncio.get_running_loop()
         begun = loop.time()
         while loop.time() < begun + 2.5:  # longer than it would have had
             before = loop.time()
             try:
-                saved = await brief.save(session(version=saved.version + 1), [])
-            except SessionConflictError:
-                pytest.skip("this machine was too busy to save within the time")
-            await asyncio.sleep(max(0.0, 0.3 - (loop.time() - before)))
-        assert saved.version > 2
+                if change == "save":
+                    saved = await brief.save(session(version=saved.version + 1), [])
+                elif change == "add":
+                    await brief.message_repository.add([message("Hi")], at=session().created_at)
+                else:
+                    done = await sessions.update_status("web-42", "active", at=session().created_at, completed_at=None)
+                    assert done is not None
+            except (SessionConflictError, NotFoundError, AssertionError):
+                if loop.time() - before > 1.0:
+                    pytest.skip("this machine was too busy to change it within its time")
+                raise
+            await asyncio.sleep(0.2)
+            if loop.time() - before > 1.0:
+                pytest.skip("this machine was too busy to change it within its time")
+        assert await sessions.get("web-42") is not None
         await brief.disconnect()
+
+    async def test_positions_go_on_behind_what_was_purged(self, make_brief: MakeAdapter) -> None:
+        brief, lasting = make_brief(message_ttl=0.5), make_brief()
+        await brief.initialize()
+        await lasting.initialize()
+        await brief.save(session(version=1), [message("one"), message("two")])
+        last = (await brief.message_repository.add([message("three")], at=session().created_at))[-1].position
+        await soon(lambda: brief.message_repository.of_session("web-42"), lambda found: not found)
+        await brief.purge_expired()
+        mine = lasting if self.shares else brief
+        await mine.save(session(version=2), [message("four")])
+        if self.shares:
+            found = await mine.message_repository.of_session("web-42", after=last)
+            assert contents(found) == ["four"]
+        else:
+            (added,) = await brief.message_repository.add([message("five")], at=session().created_at)
+            assert added.position > last
+        await brief.disconnect()
+        await lasting.disconnect()
+
+    @property
+    def shares(self) -> bool:
+        """Whether two adapters see the same."""
+        return bool(getattr(self, "shared", True))
 
     async def test_a_message_past_its_time_is_gone(self, make_brief: MakeAdapter) -> None:
         brief = make_brief(message_ttl=1.0)
@@ -74,7 +115,7 @@ class ExpiryContract:
         await brief.disconnect()
 
     async def test_purging_leaves_what_still_has_time(self, make_brief: MakeAdapter) -> None:
-        if not getattr(self, "shared", True):
+        if not self.shares:
             pytest.skip("this adapter keeps things to itself")
         brief, lasting = make_brief(session_ttl=0.5, message_ttl=0.5), make_brief(session_ttl=900, message_ttl=900)
         await brief.initialize()

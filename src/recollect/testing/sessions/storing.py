@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -13,6 +13,7 @@ from recollect.errors import InvalidArgumentError, NotFoundError, SessionConflic
 from recollect.stores.sessions.adapter import PersistenceAdapter
 from recollect.testing.sessions.making import NOON, contents, later, message, session
 
+EAST = timezone(timedelta(hours=2))
 NASTY = "né à Łódź 🧑‍🚀 \u202e\u2028 \\ \" ' $where {{x}} %s ; DROP TABLE agent_sessions --"
 NOT_IDS: tuple[Any, ...] = (
     "",
@@ -126,6 +127,24 @@ class SessionContract:
         with pytest.raises(InvalidArgumentError):
             await adapter.session_repository.create(session(**wrong))
         assert await adapter.session_repository.get("web-42") is None
+
+    async def test_a_moment_says_its_timezone(self, adapter: PersistenceAdapter) -> None:
+        await adapter.session_repository.create(session())
+        sessions, messages = adapter.session_repository, adapter.message_repository
+        wrong: Any
+        for wrong in (datetime(2026, 3, 1), "2026-03-01T00:00:00+00:00", 5, datetime.min.replace(tzinfo=EAST)):
+            for call in (
+                lambda wrong=wrong: sessions.update_status("web-42", "completed", at=wrong, completed_at=None),
+                lambda wrong=wrong: sessions.update_status("web-42", "completed", at=NOON, completed_at=wrong),
+                lambda wrong=wrong: messages.add([message("Hi")], at=wrong),
+                lambda wrong=wrong: messages.add([message("Hi", created_at=wrong)], at=NOON),
+            ):
+                with pytest.raises(InvalidArgumentError):
+                    await call()
+        nothing: Any = None
+        with pytest.raises(InvalidArgumentError):
+            await adapter.save(session(version=1), nothing)
+        assert await sessions.get("web-42") == session()
 
     async def test_an_unknown_session_is_none(self, adapter: PersistenceAdapter) -> None:
         sessions = adapter.session_repository

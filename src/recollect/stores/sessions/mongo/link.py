@@ -21,6 +21,7 @@ from pymongo.read_concern import ReadConcern
 from pymongo.uri_parser import parse_uri
 
 from recollect.errors import ConfigurationError, StoreClosedError
+from recollect.stores.sessions.checks import has_stray_password
 from recollect.stores.sessions.mongo.documents import Document
 from recollect.stores.sessions.mongo.failures import (
     DUPLICATE,
@@ -170,6 +171,8 @@ def _place_of_url(url: str) -> str:
         hosts = urlsplit(url).netloc.rpartition("@")[2]
     except (PyMongoError, ValueError):
         raise _bad_url() from None
+    if has_stray_password(url):
+        raise _bad_url()
     return f"MongoDB at {hosts}"
 
 

@@ -12,6 +12,7 @@ from urllib.parse import unquote, urlsplit
 from opensearchpy import AIOHttpConnection, AsyncOpenSearch, OpenSearchException, TransportError
 
 from recollect.errors import ConfigurationError, StoreClosedError, StoreError
+from recollect.stores.sessions.checks import has_stray_password
 from recollect.stores.sessions.opensearch.failures import is_lost, refusal, store_error
 
 READ_SECONDS = 10.0
@@ -193,9 +194,12 @@ def checked(target: Any) -> AsyncOpenSearch | str:
         known = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
     except ValueError:
         known = False
-    if not known:
+    if not known or has_stray_password(target):
         # The text may hold a password.
-        raise ConfigurationError("OpenSearchAdapter takes a URL such as https://user:password@search.example:9200 .")
+        raise ConfigurationError(
+            "OpenSearchAdapter takes a URL such as https://user:password@search.example:9200, with what is special"
+            " in a password percent-encoded."
+        )
     return target
 
 

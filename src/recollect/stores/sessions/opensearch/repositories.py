@@ -71,6 +71,7 @@ class Sessions:
     ) -> SessionData | None:
         checks.status(status)
         checks.id_of("session_id", session_id)
+        checks.moments(at=at, completed_at=completed_at)
 
         def decide(held: Held | None, now: int) -> Held | None:
             found = None if held is None else held.living(now)
@@ -106,6 +107,7 @@ class Messages:
 
     async def add(self, messages: Sequence[MessageData], *, at: datetime) -> list[MessageData]:
         new = checks.messages(messages)
+        checks.moments(at=at)
         keeper = self._opened().keeper
         if not new:
             return []

@@ -239,10 +239,10 @@ class RedisAdapter:
     async def purge_expired(self) -> int:
         """Delete messages that are past their time; Redis deletes sessions by itself, and here they leave the lists."""
         keys, gone = self._storage.keys, 0
-        async for key in self._link.scan(keys.all_messages()):
-            gone += await self._purge(key)
-        async for key in self._link.scan(keys.all_users()):
-            await self._tidy(key)
+        for pattern, tidy in ((keys.all_messages(), self._purge), (keys.all_users(), self._tidy)):
+            async for key in self._link.scan(pattern):
+                if b":" not in key[len(pattern) - 1 :]:  # otherwise it is of a longer prefix
+                    gone += await tidy(key)
         return gone
 
     async def _purge(self, key: bytes) -> int:
@@ -253,12 +253,13 @@ class RedisAdapter:
             if not start:
                 return gone
 
-    async def _tidy(self, key: bytes) -> None:
+    async def _tidy(self, key: bytes) -> int:
         user_id, after = self._storage.keys.user_of(key), "-"
         while found := await self._link.ask("ZRANGEBYLEX", key, after, "+", "LIMIT", 0, PAGE):
             members = [member.decode() for member in found]
             await _listed(self._storage, user_id, members, wants_fields=False)
             after = f"({members[-1]}"
+        return 0
 
 
 async def _listed(storage: _Storage, user_id: str, members: list[str], *, wants_fields: bool) -> list[Any]:

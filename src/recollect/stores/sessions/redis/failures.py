@@ -37,6 +37,8 @@ def store_error(error: BaseException, place: str, *, in_doubt: bool = False) -> 
         return StoreUnavailableError(f"{place} refused: {error}. Check the user, the password and the user's rights.")
     if isinstance(error, exceptions.MaxConnectionsError):
         return StoreBusyError(f"All connections to {place} are in use: raise the client's max_connections.")
+    if isinstance(error, exceptions.BusyLoadingError):
+        return StoreUnavailableError(f"{place} cannot be used now: {error}.")
     if isinstance(error, _LOST):
         doubt = " The change may have been stored: load the session again, and look." if in_doubt else ""
         found = "did not answer in time" if _is_late(error) else f"cannot be reached: {error}"

@@ -16,6 +16,7 @@ from redis.exceptions import NoScriptError, RedisError
 from redis.maint_notifications import MaintNotificationsConfig
 
 from recollect.errors import ConfigurationError, StoreClosedError
+from recollect.stores.sessions.checks import has_stray_password
 from recollect.stores.sessions.redis.failures import FAILURES, is_lost, store_error
 from recollect.stores.sessions.redis.scripts import Script
 
@@ -100,6 +101,8 @@ class Link:
                 except RedisError as error:
                     if not is_sent or not is_lost(error):
                         raise
+                if self._client is not client:  # a pool that was closed would open connections that nobody closes
+                    raise StoreClosedError(f"The adapter of {self.place} was disconnected meanwhile.", in_doubt=changes)
                 await _reach(client)
                 return await send(client)
         except FAILURES as error:
@@ -162,7 +165,7 @@ def _place_of_url(url: str) -> str:
         has_path = bool(urlsplit(url).path)
     except ValueError:
         options, has_path = {}, False
-    if not options.get("host") and not (options.get("path") and has_path):
+    if has_stray_password(url) or (not options.get("host") and not (options.get("path") and has_path)):
         raise ConfigurationError(
             "The URL of a Redis server is like redis://user:password@host:6379/0, rediss://… or unix:///path; what is"
             " special in a password is percent-encoded. The one that was passed is not."

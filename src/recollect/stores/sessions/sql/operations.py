@@ -78,15 +78,17 @@ class Operations:
                 rows = yield Step(self.statements.go_on, turn)
         if not rows:
             raise SessionConflictError(id, expected, (yield from self._version(id)))
-        yield from self._append(id, new)
-        return to_session(rows[0])
+        saved = to_session(rows[0])
+        yield from self._append(id, new, saved.message_count)
+        return saved
 
     def _add(
         self, session: Values, new: Sequence[Values], given: Sequence[MessageData]
     ) -> Operation[list[MessageData]]:
-        if not (yield Step(self.statements.count_on, session)):
+        rows = yield Step(self.statements.count_on, session)
+        if not rows:
             raise NotFoundError("session", session["id"])
-        first = yield from self._append(session["id"], new)
+        first = yield from self._append(session["id"], new, int(rows[0][0]))
         return [replace(each, position=first + n) for n, each in enumerate(given)]
 
     def _set_status(self, values: Values) -> Operation[SessionData | None]:
@@ -101,12 +103,12 @@ class Operations:
             yield Step(self.statements.delete_session, values)
         return bool(rows and rows[0][0])
 
-    def _append(self, id: str, new: Sequence[Values]) -> Operation[int]:
-        """Add messages behind those that are there; gives the position of the first."""
+    def _append(self, id: str, new: Sequence[Values], count: int) -> Operation[int]:
+        """Add messages behind those that are there, or were counted and are gone; gives the position of the first."""
         if not new:
             return 0
         rows = yield Step(self.statements.last_position, {"id": id})
-        first = int(rows[0][0]) + 1 if rows else 1
+        first = max(int(rows[0][0]) if rows else 0, count - len(new)) + 1
         many = [{**each, "position": first + n} for n, each in enumerate(new)]
         yield Step(self.statements.add_message, {}, many)
         return first

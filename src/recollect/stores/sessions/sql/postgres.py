@@ -179,9 +179,9 @@ class PostgresRunner:
     def _named(self, error: BaseException, doubt: _Doubt) -> StoreError | ConfigurationError:
         if isinstance(error, asyncpg.ClientConfigurationError):
             return ConfigurationError(f"The settings in the URL of {self.place} cannot be used: check them.")
-        if self._pool is None:
-            return self._closed()
         found = store_error(error, self.place)
+        if self._pool is None and not doubt.committing:
+            return self._closed()
         if doubt.committing and (is_lost(error) or isinstance(error, TimeoutError)):
             return StoreUnavailableError(
                 f"{found} The change may have been stored: load the session again to see.", in_doubt=True

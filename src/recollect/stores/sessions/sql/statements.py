@@ -100,7 +100,7 @@ def statements_of(tables: Tables, dialect: Dialect, types: Types) -> Statements:
         ),
         count_on=(
             f"UPDATE {s.place} SET {counted}, {s.set('updated_at', EXPIRES)}"
-            f" WHERE {s['id']} = :id AND {s.is_live} RETURNING {s['id']}"
+            f" WHERE {s['id']} = :id AND {s.is_live} RETURNING {s['message_count']}"
         ),
         set_status=(
             f"UPDATE {s.place} SET {s.set('status', 'completed_at', 'updated_at', EXPIRES)}"

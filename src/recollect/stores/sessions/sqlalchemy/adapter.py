@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from recollect.stores.sessions.adapter import MessageRepository, SessionRepository
 
 MIGRATE_SECONDS = 3600.0
-_HIGHEST = 2**62
 
 
 class SqlAlchemyAdapter:
@@ -110,7 +109,7 @@ class SqlAlchemyAdapter:
 
     async def save(self, session: SessionData, messages: Sequence[MessageData]) -> SessionData:
         """Store a session after a turn, and the messages of that turn, in one step."""
-        _fits(checks.session(session))
+        checks.session(session)
         new = _apart(checks.messages(messages, session.id))
         database, operations = self.ready()
 
@@ -160,9 +159,15 @@ class SqlAlchemyAdapter:
         return await self._look()
 
     async def _refuse_autocommit(self, connection: AsyncConnection, again: bool) -> None:
-        if self._database.dialect == "sqlite":
-            return  # there a transaction is begun by hand
         raw: Any = await connection.get_raw_connection()
+        if self._database.dialect == "sqlite":
+            # There a transaction is begun by hand; but in this mode of Python 3.12 the driver would never commit it.
+            if getattr(getattr(raw.driver_connection, "_conn", None), "autocommit", None) is True:
+                raise ConfigurationError(
+                    f"The engine of {self._database.place} has connect_args with autocommit=True, which never commits a"
+                    " transaction: leave it out."
+                )
+            return
         try:
             commits = self._database.engine.dialect.detect_autocommit_setting(raw.dbapi_connection)
         except NotImplementedError:
@@ -179,7 +184,7 @@ class _Sessions:
         self._adapter = adapter
 
     async def create(self, session: SessionData) -> SessionData:
-        _fits(checks.session(session))
+        checks.session(session)
         database, operations = self._adapter.ready()
 
         async def work(connection: AsyncConnection, again: bool) -> None:
@@ -215,6 +220,7 @@ class _Sessions:
     ) -> SessionData | None:
         checks.id_of("session_id", session_id)
         checks.status(status)
+        checks.moments(at=at, completed_at=completed_at)
         database, operations = self._adapter.ready()
         return await database.write(bound(operations.update_status, session_id, status, at, completed_at))
 
@@ -230,6 +236,7 @@ class _Messages:
 
     async def add(self, messages: Sequence[MessageData], *, at: datetime) -> list[MessageData]:
         new = _apart(checks.messages(messages))
+        checks.moments(at=at)
         database, operations = self._adapter.ready()
         if not new:
             return []
@@ -247,13 +254,6 @@ class _Messages:
         until, since = checks.position_of("before", before), checks.position_of("after", after)
         database, operations = self._adapter.ready()
         return await database.read(bound(operations.of_session, session_id, most, until, since))
-
-
-def _fits(session: SessionData) -> None:
-    for name in ("version", "message_count"):
-        value: Any = getattr(session, name)
-        if type(value) is not int or not 0 <= value <= _HIGHEST:
-            raise InvalidArgumentError(f"a session's {name} is a whole number from 0, not {value!r:.80}.")
 
 
 def _apart(messages: list[MessageData]) -> list[MessageData]:
