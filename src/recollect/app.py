@@ -9,6 +9,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from recollect.admin import follow_erasures, usage
+from recollect.background import stopped
 from recollect.chat import Model
 from recollect.conversations import Conversations, checks
 from recollect.conversations.claims import TurnClaims
@@ -139,8 +140,7 @@ class Recollect:
     async def close(self) -> None:
         """Finish what runs in the background, and close the store."""
         if self._following is not None:
-            self._following.cancel()
-            await asyncio.gather(self._following, return_exceptions=True)
+            await stopped(self._following)
             self._following = None
         await self._runtime.jobs.close()
         await self._claims.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Coroutine
 from typing import Any
@@ -10,6 +11,22 @@ from typing import Any
 log = logging.getLogger("recollect")
 
 GRACE_SECONDS = 5.0
+AGAIN_SECONDS = 2.0
+
+
+async def stopped(*tasks: asyncio.Future[Any]) -> None:
+    """Cancel them, and wait for their end.
+
+    Some libraries lose a cancellation that comes together with what they were waiting for (`asyncio.wait_for` does,
+    before Python 3.12): whoever goes on is cancelled again.
+    """
+    pending = set(tasks)
+    with contextlib.suppress(asyncio.CancelledError):
+        while pending:
+            for task in pending:
+                task.cancel()
+            _, pending = await asyncio.wait(pending, timeout=AGAIN_SECONDS)
+        await asyncio.gather(*tasks, return_exceptions=True)  # what they raised was heard
 
 
 class Background:
@@ -47,9 +64,7 @@ class Background:
         """Give what runs a moment to finish, then cancel it."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=GRACE_SECONDS)
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await stopped(*self._tasks)
 
     def _done(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)

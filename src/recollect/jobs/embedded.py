@@ -6,10 +6,11 @@ import asyncio
 import logging
 import time
 
+from recollect.background import stopped
 from recollect.errors import StoreClosedError
 from recollect.jobs.dead import release_dead
 from recollect.jobs.dispatching import Dispatcher
-from recollect.jobs.worker import Worker, first_of, stopped
+from recollect.jobs.worker import Worker, first_of
 from recollect.types.jobs import Job
 
 log = logging.getLogger("recollect.jobs")
@@ -74,6 +75,4 @@ class EmbeddedWorker(Worker):
     async def _wind_down(self) -> None:
         if self._running:
             await asyncio.wait(self._running, timeout=self._options.grace)
-        for task in self._running:
-            task.cancel()
-        await asyncio.gather(*self._running, return_exceptions=True)
+        await stopped(*self._running)

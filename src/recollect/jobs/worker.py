@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
 
+from recollect.background import stopped
 from recollect.errors import StoreClosedError, StoreError, StoreReadOnlyError
 from recollect.jobs.options import DEFAULTS, WorkerOptions
 from recollect.jobs.runner import RETRY_SECONDS, Handler, Runner
@@ -141,11 +140,3 @@ async def first_of(*events: asyncio.Event, seconds: float | None = None) -> None
         await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
     finally:
         await stopped(*waits)
-
-
-async def stopped(*tasks: asyncio.Future[Any]) -> None:
-    """Cancel them, and wait for their end."""
-    for task in tasks:
-        task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await asyncio.gather(*tasks, return_exceptions=True)

@@ -8,10 +8,11 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from recollect.background import stopped
 from recollect.errors import StoreClosedError
 from recollect.jobs.dispatching import Dispatcher
 from recollect.jobs.runner import RETRY_SECONDS
-from recollect.jobs.worker import Worker, first_of, stopped
+from recollect.jobs.worker import Worker, first_of
 
 if TYPE_CHECKING:
     from recollect.jobs.postgres.service import Service

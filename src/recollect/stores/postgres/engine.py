@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import asyncpg
 
+from recollect.background import stopped
 from recollect.errors import ConfigurationError, StoreBusyError, StoreClosedError, StoreUnavailableError
 from recollect.stores.catalogue import Statement, statements
 from recollect.stores.engine import EVENT, Make, Operation, T, bound
@@ -110,10 +111,7 @@ class PostgresEngine:
 
     async def _close(self, pool: Any) -> None:
         self._bell.close()
-        for task in (self._announcing, self._polling):
-            if task is not None:
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
+        await stopped(*(task for task in (self._announcing, self._polling) if task is not None))
         if self._session is not None:
             await self._session.close()
         try:

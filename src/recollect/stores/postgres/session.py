@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 
 import asyncpg
 
+from recollect.background import stopped
 from recollect.errors import StoreError
 from recollect.stores.postgres.failures import FAILURES
 
@@ -45,8 +46,7 @@ class Session:
     async def close(self) -> None:
         task, self._task = self._task, None
         if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            await stopped(task)
 
     async def _keep(self) -> None:
         while True:
