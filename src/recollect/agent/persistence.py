@@ -183,8 +183,10 @@ class Persistence:
         """Delete all sessions of a user with their messages, as `delete_session` does; gives how many there were."""
         deleted = 0
         while found := await self.get_user_sessions(user_id, limit=100):
-            for each in found:
-                deleted += await self.adapter.session_repository.delete(each.id)
+            gone = [await self.adapter.session_repository.delete(each.id) for each in found]
+            deleted += sum(gone)
+            if not any(gone):  # a list that lags behind
+                break
         return deleted
 
     async def save_message(
