@@ -17,7 +17,7 @@ run: $(READY)  ## chats that are remembered, conversations kept and turned into 
 	$(BIN)/python examples/kept_sessions.py
 
 test: $(SERVERS)  ## all tests, docs included
-	$(BIN)/python -m pytest -q -n 4 --dist worksteal
+	$(BIN)/python -m pytest -q -n 3 --dist worksteal
 
 check: $(READY)  ## lint, types, layers
 	$(BIN)/ruff check .
