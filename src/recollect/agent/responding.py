@@ -9,14 +9,15 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
+from recollect.agent.begun import Begun, LoggedEnd, events_of_turn
 from recollect.agent.deciding import decide, decision_note
-from recollect.agent.events import Event, EventSource, create_message_event, create_tool_event, messages_of
+from recollect.agent.events import messages_of
 from recollect.agent.hooks import call_after
 from recollect.agent.memory import tools_of, user_of
-from recollect.agent.owning import Key, key_of, owner_of, refuse_foreign, user_id_of
+from recollect.agent.owning import Key, key_of, refuse_foreign, user_id_of
 from recollect.agent.persistence import Persistence
 from recollect.agent.response import Response, StreamChunk, last_chunk
-from recollect.agent.session import Answered, SessionState, create_session
+from recollect.agent.session import SessionState, create_session
 from recollect.agent.sessions import SessionStore
 from recollect.agent.setting import UNSET
 from recollect.agent.tries import Tries
@@ -32,7 +33,6 @@ from recollect.errors import (
     TurnConflictError,
 )
 from recollect.request import Request
-from recollect.stores import SessionTurn
 from recollect.tools import Tool
 from recollect.tools.context import running
 from recollect.turn.chatting import Chat, ChatArguments
@@ -40,9 +40,9 @@ from recollect.turn.handle import UserHandle
 from recollect.turn.tolerating import tolerated
 from recollect.turn.values import TurnResult, result_of
 from recollect.types import Message, ReplyDelta, TextDelta, message_text
-from recollect.types.conversations import ToolInvocation, TurnOutcome
+from recollect.types.conversations import TurnOutcome
 from recollect.types.scope import Scope
-from recollect.types.turns import Identity, Session, TurnProblem
+from recollect.types.turns import Identity, Session
 
 if TYPE_CHECKING:
     from recollect.agent.agent import Agent
@@ -62,52 +62,6 @@ class RespondArguments(TypedDict, total=False):
     idempotency_key: str | None
     trace_id: str | None
     wait: float
-
-
-@dataclass(slots=True)
-class _Begun:
-    """A turn that has begun: what was said, whose it is, and the session as it was."""
-
-    turn: AgentTurn
-    session: SessionState
-    key: Key
-    said: Message | None
-    chat: Chat | None = None
-    request: TurnRequest | None = None
-    problems: list[TurnProblem] = field(default_factory=list)
-    idempotency_key: str | None = None
-    decided: tuple[str, ...] = ()
-    again: Response | None = None
-    end: LoggedEnd | None = None
-    is_stored: bool = False
-
-    def noted(self, session: SessionState, text: str) -> SessionState:
-        """The session after the turn, with whose it is and what was said to a message that may come again."""
-        key = self.idempotency_key
-        answered = Answered(key, text) if key is not None else self.session.answered
-        return replace(session, answered=answered, owner=owner_of(self.key))
-
-
-@dataclass(slots=True)
-class LoggedEnd:
-    """The end of a turn whose messages are in the log that its session is kept beside: both are saved in one step."""
-
-    begun: _Begun
-    persistence: Persistence
-    agent_name: str
-    saved: bool = False
-    session: SessionState | None = None
-
-    def after(self, text: str, invoked: Sequence[ToolInvocation]) -> SessionTurn:
-        """What is saved, now that this was said."""
-        self.session = self.begun.noted(self.begun.turn.session_after(), text)
-        said = [] if self.begun.said is None else [create_message_event("customer", "user", "said")]
-        ran = [_ran(each) for each in (*self.begun.turn.invoked, *invoked)]
-        said += [create_tool_event("agent", ran)] if ran else []
-        said.append(create_message_event("agent", self.agent_name, text))
-        user_id = user_id_of(self.begun.key)
-        turn = self.persistence.session_turn(self.session, said, agent_name=self.agent_name, user_id=user_id)
-        return replace(turn, tool_calls=turn.said[-1].tool_calls)
 
 
 @dataclass(slots=True)
@@ -181,7 +135,7 @@ class Responding:
         await call_after(self._agent.after_response, response)
         yield last_chunk(accumulated, response)
 
-    async def _ended(self, begun: _Begun, result: TurnResult) -> Response:
+    async def _ended(self, begun: Begun, result: TurnResult) -> Response:
         response = begun.turn.response(result)
         saved = None if begun.end is None or not begun.end.saved else begun.end.session
         response = replace(response, session=saved or begun.noted(response.session, response.message))
@@ -192,7 +146,7 @@ class Responding:
             _raise_unstored(response)
         if store is not None and _saves(store) and saved is None:
             heard = None if begun.is_stored else begun.said
-            said = _events(self._agent.name, heard, response)
+            said = events_of_turn(self._agent.name, heard, response)
             user_id = user_id_of(begun.key)
             await store.save(response.session, said, agent_name=self._agent.name, user_id=user_id)
         self._tries.forget((*begun.key, begun.session.version))
@@ -207,7 +161,7 @@ class Responding:
         session: SessionState | str | None,
         override: Mapping[str, Any] | None,
         more: Mapping[str, Any],
-    ) -> AsyncIterator[_Begun]:
+    ) -> AsyncIterator[Begun]:
         agent = self._agent
         agent.check()
         given = _arguments(more)
@@ -233,7 +187,7 @@ class Responding:
                 done=self._tries.of((*key, found.version)),
             )
             said = messages[-1] if messages and messages[-1].role == "user" and not approvals else None
-            begun = _Begun(turn, found, key, None if history is None else said, decided=tuple(approvals))
+            begun = Begun(turn, found, key, None if history is None else said, decided=tuple(approvals))
             begun.idempotency_key = given.get("idempotency_key")
             begun.is_stored = await self._is_stored(history, begun)
             if found.answered is not None and found.answered.key == begun.idempotency_key:
@@ -283,7 +237,7 @@ class Responding:
                     raise SessionConflictError(found.id, found.version, version)
             yield found, user
 
-    async def _is_stored(self, history: Any, begun: _Begun) -> bool:
+    async def _is_stored(self, history: Any, begun: Begun) -> bool:
         """Whether the application has saved what the user said before it passed the history that ends with it."""
         store = self._agent.persistence
         if store is None or begun.said is None or isinstance(history, str | None):
@@ -364,7 +318,7 @@ class Responding:
 
     def _chat(
         self,
-        begun: _Begun,
+        begun: Begun,
         user: UserHandle,
         messages: list[Message] | None,
         given: RespondArguments,
@@ -421,18 +375,3 @@ def _arguments(more: Mapping[str, Any]) -> RespondArguments:
     if unknown:
         raise InvalidArgumentError(f"respond takes no {', '.join(sorted(unknown))}.")
     return cast("RespondArguments", more)
-
-
-def _ran(call: ToolInvocation) -> dict[str, Any]:
-    return {"tool_id": call.name, "arguments": dict(call.arguments), "result": call.content}
-
-
-def _events(agent: str, said: Message | None, response: Response) -> list[Event]:
-    """What was said and done in a turn, as a session's history has it."""
-    found = []
-    if said is not None:
-        found.append(create_message_event(EventSource.CUSTOMER, "user", message_text(said)))
-    if response.tool_calls:
-        found.append(create_tool_event(EventSource.AI_AGENT, [_ran(each) for each in response.tool_calls]))
-    found.append(create_message_event(EventSource.AI_AGENT, agent, response.message))
-    return found
