@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Iterable
 from datetime import datetime, timedelta
+from functools import cached_property
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+from recollect.access import Keys
 from recollect.admin import follow_erasures, usage
 from recollect.background import stopped
 from recollect.chat import Model
@@ -347,6 +349,11 @@ class Recollect:
     def bindings(self) -> AllBindings:
         """The bindings of all users."""
         return AllBindings(self._runtime)
+
+    @cached_property
+    def keys(self) -> Keys:
+        """API keys, for those who use it through a server."""
+        return Keys(self._runtime.store.api_keys, self._now)
 
     @property
     def model(self) -> Any:

@@ -20,6 +20,17 @@
     ├── EmbeddingError                texts could not be turned into vectors
     ├── ExtractionError               a model's extraction could not be read; carries what it said
     ├── JobLostError                  another worker has taken the job over
+    ├── AccessError                   a server does not let it happen
+    │   ├── NotAuthenticatedError         no credential, or one that is not valid (any more)
+    │   ├── NotAllowedError               the credential is not for that
+    │   └── RateLimitedError              too many requests; says when to come again
+    ├── RequestError                  a request to a server was refused as it is
+    │   ├── RequestTooLargeError          its body, a text or a page in it is too large
+    │   ├── PreconditionFailedError       what was to be changed has changed meanwhile (If-Match)
+    │   ├── IdempotencyConflictError      its idempotency key was used for another request
+    │   └── RequestInProgressError        the same request is being answered
+    ├── RemoteError                   a server's answer cannot be used; carries the status
+    │   └── RemoteUnavailableError        it cannot be reached, or gave no answer in time
     ├── StoreError                    the store could not do it; nothing was acknowledged
     │   ├── StoreUnavailableError         it cannot be reached or opened
     │   ├── StoreBusyError                it is locked by someone else for too long
@@ -256,6 +267,66 @@ class JobLostError(RecollectError):
     def __init__(self, job_id: str) -> None:
         self.job_id = job_id
         super().__init__(f"Job {job_id!r} is no longer run by this worker.")
+
+
+class AccessError(RecollectError):
+    """A server does not let it happen."""
+
+
+class NotAuthenticatedError(AccessError):
+    """There is no credential, or it is not valid, or not any more."""
+
+
+class NotAllowedError(AccessError):
+    """The credential is valid, but not for that."""
+
+
+class RateLimitedError(AccessError):
+    """Too many requests with one credential: `retry_after` is in how many seconds there may be more."""
+
+    def __init__(self, message: str, retry_after: float = 1.0) -> None:
+        self.retry_after = retry_after
+        super().__init__(message)
+
+
+class RequestError(RecollectError):
+    """A request to a server was refused as it is; nothing was changed."""
+
+
+class RequestTooLargeError(RequestError):
+    """The request's body, or something in it, is larger than the server takes."""
+
+
+class PreconditionFailedError(RequestError):
+    """What was to be changed is not what the request expects it to be: read it again."""
+
+
+class IdempotencyConflictError(RequestError):
+    """The request's idempotency key was used before, for a request that said something else."""
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        super().__init__(f"Idempotency key {key!r:.120} was used for another request: a new request needs a new key.")
+
+
+class RequestInProgressError(RequestError):
+    """A request of the same idempotency key is being answered; ask again in a moment."""
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        super().__init__(f"The request of idempotency key {key!r:.120} is being answered: ask again in a moment.")
+
+
+class RemoteError(RecollectError):
+    """A server failed, or gave an answer that cannot be used; `status` is the HTTP status, if there was one."""
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        self.status = status
+        super().__init__(message)
+
+
+class RemoteUnavailableError(RemoteError):
+    """A server could not be reached, or did not answer in time; the same call may work later."""
 
 
 class StoreError(RecollectError):

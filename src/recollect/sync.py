@@ -17,6 +17,7 @@ from recollect.errors import ConfigurationError, StoreClosedError
 _HANDLES = (
     "recollect.app",
     "recollect.user",
+    "recollect.access.keys",
     "recollect.admin.admin",
     "recollect.conversations.log",
     "recollect.jobs.handle",

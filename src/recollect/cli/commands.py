@@ -10,10 +10,12 @@ from typing import Annotated
 
 import typer
 
+from recollect.cli import keys
 from recollect.cli.logs import log_to_console
 from recollect.errors import RecollectError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+app.add_typer(keys.app, name="keys")
 
 
 class ExtractorName(StrEnum):

@@ -35,7 +35,7 @@ OF_SPACE = {
 OF_BINDING = ("id", "created_by", "scopes", "space_ids", "about_user")
 """What names users in a binding."""
 
-TABLES = (*OF_CONVERSATIONS, "sessions", *OF_SPACE, "bindings", "jobs", "usage", "events")
+TABLES = (*OF_CONVERSATIONS, "sessions", *OF_SPACE, "bindings", "jobs", "usage", "api_keys", "kept_answers", "events")
 
 WIPE = "wipe"
 """The mark of what is still to be wiped from the file; see `after_deleting`."""
@@ -62,7 +62,8 @@ def erase(scope: Scope, now: int, leaves_traces: bool) -> Operation[Erasure]:
     jobs = yield "erase_jobs_list", {}
     counts["jobs"] = len(jobs)
     yield "erase_jobs", {}
-    counts["sessions"] = len((yield "erase_sessions", {}))
+    for table in ("sessions", "api_keys", "kept_answers"):
+        counts[table] = len((yield f"erase_{table}", {}))
     # From here on nothing is added to these; what is made beside us is another matter, and stays.
     conversations = yield from _taken("erase_conversations_take")
     spaces = yield from _taken("erase_spaces_take")

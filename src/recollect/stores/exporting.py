@@ -13,7 +13,7 @@ from functools import partial
 from itertools import accumulate
 from typing import Any
 
-from recollect.stores import job_rows, memory_rows, rows, session_rows
+from recollect.stores import access_rows, job_rows, memory_rows, rows, session_rows
 from recollect.stores.chains import NEVER_HELD
 from recollect.stores.engine import Operation
 from recollect.types.bindings import ANY, Binding
@@ -67,10 +67,21 @@ def messages(conversation_id: str, after: int, limit: int) -> Operation[list[Rec
     """A conversation's messages after a seq, hidden ones too."""
     values = {"conversation_id": conversation_id, "after": after}
     lengths = yield "export_message_lengths", {**values, "limit": limit}
-    sums = accumulate(int(row[0]) for row in lengths)
-    fitting = sum(1 for length in sums if length <= PAGE_LENGTH)  # a message may be as long as many pages
-    found = yield "export_messages", {**values, "limit": max(1, fitting)}
+    found = yield "export_messages", {**values, "limit": _fitting(lengths)}
     return [_read(rows.message, row) for row in found]
+
+
+def kept_answers(after: str, limit: int) -> Operation[list[Record]]:
+    """What a user's requests were answered, after an idempotency key."""
+    lengths = yield "export_kept_answer_lengths", {"after": after, "limit": limit}
+    found = yield "export_kept_answers", {"after": after, "limit": _fitting(lengths)}
+    return [_kept_answer(*row) for row in found]
+
+
+def _fitting(lengths: Sequence[Sequence[Any]]) -> int:
+    """How many of them make a page; one alone may be as long as many pages."""
+    sums = accumulate(int(row[0]) for row in lengths)
+    return max(1, sum(1 for length in sums if length <= PAGE_LENGTH))
 
 
 def atoms(include_vectors: bool, space_id: str, after: int, limit: int) -> Operation[list[Record]]:
@@ -140,6 +151,19 @@ def _read(make: Callable[[Sequence[Any]], Any], row: Sequence[Any]) -> Record:
     return record
 
 
+def _kept_answer(key: str, created_at: int, finished_at: int | None, status: int | None, *answer: Any) -> Record:
+    moments = {"created_at": from_micros(created_at), "finished_at": finished_at and from_micros(finished_at)}
+    record: Record = {"key": key, **plain(moments), "status": status}
+    if status is None:
+        return record
+    given = access_rows.answer(status, *answer)
+    record |= {"content_type": given.content_type, "headers": plain(given.headers)}
+    try:
+        return record | {"body": given.body.decode()}
+    except UnicodeDecodeError:
+        return record | {"body_base64": base64.b64encode(given.body).decode("ascii")}
+
+
 def _space(row: Sequence[Any]) -> Record:
     record: Record = plain(memory_rows.space(row))
     return record | {"status": row[9]}
@@ -152,4 +176,5 @@ LISTED |= {
     "entities": partial(_read, memory_rows.entity),
     "jobs": partial(_read, job_rows.job),
     "usage": partial(_read, job_rows.usage),
+    "api_keys": partial(_read, access_rows.api_key),
 }

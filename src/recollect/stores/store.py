@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from recollect.stores.agent_sessions import SqlAgentSessions
+from recollect.stores.api_keys import SqlApiKeys
 from recollect.stores.bindings import SqlBindings
 from recollect.stores.conversations import SqlConversations
 from recollect.stores.engine import Engine
 from recollect.stores.events import SqlEvents
 from recollect.stores.jobs import SqlJobs
+from recollect.stores.kept_answers import SqlKeptAnswers
 from recollect.stores.memories import SqlMemories
+from recollect.stores.rate_windows import SqlRateWindows
 from recollect.stores.user_data import SqlUserData
 
 
@@ -25,6 +28,9 @@ class SqlStore:
         self.bindings = SqlBindings(engine, self.events)
         self.jobs = SqlJobs(engine, self.events)
         self.user_data = SqlUserData(engine, self.events)
+        self.api_keys = SqlApiKeys(engine)
+        self.rate_windows = SqlRateWindows(engine)
+        self.kept_answers = SqlKeptAnswers(engine)
 
     @property
     def owner(self) -> str:

@@ -36,6 +36,8 @@ class SqlUserData:
                 return self._parts(scope, "spaces", of, partial(exporting.atoms, include_vectors))
             case "bindings":
                 return self._bindings(scope)
+            case "kept_answers":
+                return self._pages(scope, exporting.kept_answers, "key", "")
             case "events":
                 return self._told(scope)
             case _:

@@ -10,6 +10,8 @@ as its cause is gone.
 
 from __future__ import annotations
 
+from recollect.stores.ports.access import ApiKeys, RateWindows, StoredKey
+from recollect.stores.ports.answers import Begun, KeptAnswer, KeptAnswers
 from recollect.stores.ports.bindings import Bindings
 from recollect.stores.ports.conversations import Appended, ConversationLog, TurnBusy, TurnClaim, TurnDraft, TurnStarted
 from recollect.stores.ports.events import EventLog
@@ -33,10 +35,12 @@ from recollect.stores.ports.store import Store
 __all__ = [
     "AddedCitation",
     "AgentSessions",
+    "ApiKeys",
     "Appended",
     "AtomChange",
     "AtomDraft",
     "AtomFilter",
+    "Begun",
     "Bindings",
     "ConversationLog",
     "Dispatched",
@@ -44,14 +48,18 @@ __all__ = [
     "EventLog",
     "JobEnd",
     "JobLog",
+    "KeptAnswer",
+    "KeptAnswers",
     "KnownAtom",
     "Memories",
+    "RateWindows",
     "Reconciliation",
     "Replacement",
     "Search",
     "SessionTurn",
     "SpaceChanges",
     "Store",
+    "StoredKey",
     "TurnBusy",
     "TurnClaim",
     "TurnDraft",

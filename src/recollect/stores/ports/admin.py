@@ -12,7 +12,18 @@ from typing import Any, Literal, Protocol, get_args
 from recollect.types.scope import Scope
 
 Collection = Literal[
-    "conversations", "messages", "sessions", "spaces", "atoms", "entities", "bindings", "jobs", "usage", "events"
+    "conversations",
+    "messages",
+    "sessions",
+    "spaces",
+    "atoms",
+    "entities",
+    "bindings",
+    "jobs",
+    "usage",
+    "api_keys",
+    "kept_answers",
+    "events",
 ]
 COLLECTIONS: tuple[Collection, ...] = get_args(Collection)
 """What a user's data consists of, in the order it is handed out."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from recollect.stores.ports.access import ApiKeys, RateWindows
 from recollect.stores.ports.admin import UserData
+from recollect.stores.ports.answers import KeptAnswers
 from recollect.stores.ports.bindings import Bindings
 from recollect.stores.ports.conversations import ConversationLog
 from recollect.stores.ports.events import EventLog
@@ -46,6 +48,15 @@ class Store(Protocol):
 
     @property
     def user_data(self) -> UserData: ...
+
+    @property
+    def api_keys(self) -> ApiKeys: ...
+
+    @property
+    def rate_windows(self) -> RateWindows: ...
+
+    @property
+    def kept_answers(self) -> KeptAnswers: ...
 
     async def open(self) -> None: ...
 

@@ -1,0 +1,1 @@
+"""A server over HTTP, with the surface of the in-process handles."""

@@ -1,0 +1,73 @@
+"""The ASGI application."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from recollect import __version__
+from recollect.app import Recollect
+from recollect.errors import ConfigurationError, RecollectError
+from recollect.server.access import Access
+from recollect.server.callers import Home
+from recollect.server.guard import Guard
+from recollect.server.problems import on_http_error, on_recollect_error, on_validation_error
+from recollect.server.routes import all_routers
+from recollect.server.settings import ServerSettings
+
+if TYPE_CHECKING:
+    from recollect.agent import Agent
+
+
+def create_app(
+    rc: Recollect, settings: ServerSettings | None = None, *, agents: Iterable[Agent] = (), opens: bool = True
+) -> FastAPI:
+    """The server of a Recollect, as an ASGI application: `uvicorn.run(create_app(rc))`.
+
+    It opens the Recollect when it starts and closes it when it ends, unless `opens` is False: then that is yours.
+    `agents` are those with routes that are served under `/ai-agents`, besides what `rc.register_agent` knows. Without
+    `ServerSettings(open=True)` every request needs a credential: `await rc.keys.create(...)` or `recollect keys create`.
+    """
+    home = Home(rc, settings or ServerSettings(), _named(agents))
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        if not opens:
+            yield
+            return
+        async with rc:
+            yield
+
+    handlers: dict[Any, Any] = {
+        RecollectError: on_recollect_error,
+        RequestValidationError: on_validation_error,
+        HTTPException: on_http_error,
+    }
+    app = FastAPI(
+        title="Recollect",
+        version=__version__,
+        summary="Conversational agents that remember.",
+        lifespan=lifespan,
+        exception_handlers=handlers,
+        redirect_slashes=False,
+        redoc_url=None,
+    )
+    for router in all_routers():
+        app.include_router(router)
+    app.add_middleware(Guard, home=home, access=Access(rc, home.settings))
+    app.state.home = home
+    return app
+
+
+def _named(agents: Iterable[Agent]) -> dict[str, Agent]:
+    found: dict[str, Agent] = {}
+    for agent in agents:
+        if agent.name in found:
+            raise ConfigurationError(f"Two agents are called {agent.name!r}: clients name them by that.")
+        found[agent.name] = agent
+    return found

@@ -1,0 +1,66 @@
+"""How requests are read: strict JSON, texts of a bounded length, and each idempotency key once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from fastapi import HTTPException, Request, Response
+from fastapi.routing import APIRoute
+from pydantic_core import from_json
+
+from recollect.errors import RequestTooLargeError
+
+Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+
+
+class StrictRequest(Request):
+    """A request whose body is JSON as it is defined: no NaN, no half of a character."""
+
+    async def json(self) -> Any:
+        """The body, read."""
+        if not hasattr(self, "_json"):
+            try:
+                read = from_json(await self.body(), allow_inf_nan=False)
+            except ValueError as error:
+                raise HTTPException(400, f"The body is not JSON: {error}.") from None
+            _check_texts(read, self.scope["state"]["caller"].home.settings.text_length)
+            self._json = read
+        return self._json
+
+
+class Route(APIRoute):
+    """A route of the REST interface."""
+
+    def get_route_handler(self) -> Handler:
+        """What answers a request."""
+        handler, takes_body = super().get_route_handler(), self.body_field is not None
+
+        async def handle(request: Request) -> Response:
+            read = StrictRequest(request.scope, request.receive)
+            if takes_body and await read.body():
+                given = read.headers.get("content-type", "")
+                if not _is_json(given):
+                    raise HTTPException(415, f"Bodies are application/json here, not {given!r:.80}.")
+                await read.json()  # here, where what is wrong with it is told as it is
+            return await handler(read)
+
+        return handle
+
+
+def _is_json(content_type: str) -> bool:
+    media = content_type.partition(";")[0].strip().lower()
+    return media == "application/json" or (media.startswith("application/") and media.endswith("+json"))
+
+
+def _check_texts(value: Any, limit: int, name: str = "") -> None:
+    """Refuse a text that is too long; what is attached as `data` is bounded by the body."""
+    if isinstance(value, str):
+        if len(value) > limit and name != "data":
+            raise RequestTooLargeError(f"{name or 'A text'} has {len(value)} characters; {limit} is the limit here.")
+    elif isinstance(value, dict):
+        for key, each in value.items():
+            _check_texts(each, limit, key)
+    elif isinstance(value, list):
+        for each in value:
+            _check_texts(each, limit, name)

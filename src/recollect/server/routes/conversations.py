@@ -1,0 +1,155 @@
+"""`/ai-conversations`: what was said."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Header, Path, Query, Response
+
+from recollect.errors import InvalidArgumentError, NotFoundError
+from recollect.server.answers import (
+    CursorIs,
+    LimitIs,
+    answer,
+    page,
+    page_limit,
+    problems,
+    read_cursor,
+)
+from recollect.server.callers import CallerIs, UserIs
+from recollect.server.route import Route
+from recollect.wire.base import Page
+from recollect.wire.conversations import (
+    AppendAssistantTurn,
+    AppendedTurnWire,
+    AppendSystemMessage,
+    AppendToolResult,
+    AppendTurn,
+    AppendUserMessage,
+    ConversationWire,
+    CreateConversation,
+    MessageWire,
+    RollingSummaryWire,
+)
+
+router = APIRouter(prefix="/ai-conversations", tags=["conversations"], route_class=Route)
+
+IdIs = Annotated[str, Path(max_length=200, examples=["conv_018f3c0de0a17b2c4d5e6f708192"])]
+KeyIs = Annotated[str | None, Header(alias="Idempotency-Key", max_length=500)]
+
+
+@router.post("", status_code=201, response_model=ConversationWire, responses=problems())
+async def create_conversation(user: UserIs, body: CreateConversation) -> Response:
+    """Open a conversation."""
+    return answer(ConversationWire.of(await user.conversations.create(**body.arguments())), 201)
+
+
+@router.get("", response_model=Page[ConversationWire], responses=problems())
+async def list_conversations(
+    caller: CallerIs,
+    namespace: Annotated[str | None, Query(max_length=200)] = None,
+    status: Literal["open", "closed"] | None = None,
+    limit: LimitIs = None,
+    cursor: CursorIs = None,
+) -> Response:
+    """The user's conversations, the newest first."""
+    most = page_limit(caller, limit)
+    found = await caller.user.conversations.list(namespace, status, most + 1, read_cursor(cursor))
+    return page(ConversationWire, found, most, lambda each: str(each.id))
+
+
+@router.get("/{id}", response_model=ConversationWire, responses=problems(404))
+async def get_conversation(user: UserIs, id: IdIs) -> Response:
+    """A conversation."""
+    found = await user.conversations.get(id)
+    if found is None:
+        raise NotFoundError("conversation", id)
+    return answer(ConversationWire.of(found))
+
+
+@router.post("/{id}/close", response_model=ConversationWire, responses=problems(404))
+async def close_conversation(user: UserIs, id: IdIs) -> Response:
+    """Close a conversation, which is when its memories are made. Closing it again changes nothing."""
+    return answer(ConversationWire.of(await user.conversations.close(id)))
+
+
+@router.post("/{id}/user-messages", status_code=201, response_model=MessageWire, responses=problems(404, 409))
+async def append_user_message(user: UserIs, id: IdIs, body: AppendUserMessage, key: KeyIs = None) -> Response:
+    """Append what the person said. With an idempotency key, a retry gives the message that was stored first."""
+    given = with_key(body.arguments(), key)
+    return answer(MessageWire.of(await user.conversations.append_user_message(id, **given)), 201)
+
+
+@router.post("/{id}/assistant-turns", status_code=201, response_model=MessageWire, responses=problems(404, 409))
+async def append_assistant_turn(user: UserIs, id: IdIs, body: AppendAssistantTurn) -> Response:
+    """Append what the assistant said, in the turn that is going on."""
+    return answer(MessageWire.of(await user.conversations.append_assistant_turn(id, **body.arguments())), 201)
+
+
+@router.post("/{id}/tool-results", status_code=201, response_model=MessageWire, responses=problems(404, 409))
+async def append_tool_result(user: UserIs, id: IdIs, body: AppendToolResult) -> Response:
+    """Append what a tool gave."""
+    return answer(MessageWire.of(await user.conversations.append_tool_result(id, **body.arguments())), 201)
+
+
+@router.post("/{id}/system-messages", status_code=201, response_model=MessageWire, responses=problems(404, 409))
+async def append_system_message(user: UserIs, id: IdIs, body: AppendSystemMessage) -> Response:
+    """Append an instruction or a note; by default the model sees it and the person does not."""
+    return answer(MessageWire.of(await user.conversations.append_system_message(id, **body.arguments())), 201)
+
+
+@router.post("/{id}/turns", status_code=201, response_model=AppendedTurnWire, responses=problems(404, 409))
+async def append_turn(user: UserIs, id: IdIs, body: AppendTurn, key: KeyIs = None) -> Response:
+    """Append both sides of a turn that you ran yourself. With an idempotency key the user's message is stored once."""
+    given = with_key(body.arguments(), key)
+    return answer(AppendedTurnWire.of(await user.conversations.append_turn(id, **given)), 201)
+
+
+@router.get("/{id}/messages", response_model=Page[MessageWire], responses=problems(404))
+async def get_messages(
+    caller: CallerIs,
+    id: IdIs,
+    include_internal: Annotated[bool, Query(alias="includeInternal")] = False,
+    limit: LimitIs = None,
+    cursor: CursorIs = None,
+) -> Response:
+    """The newest messages, oldest first: what a chat shows. `nextCursor` leads to those before them."""
+    return await _messages(caller, id, include_internal, limit, cursor)
+
+
+@router.get("/{id}/raw-turns", response_model=Page[MessageWire], responses=problems(404))
+async def get_raw_turns(caller: CallerIs, id: IdIs, limit: LimitIs = None, cursor: CursorIs = None) -> Response:
+    """The same with internal messages: what a model sees."""
+    return await _messages(caller, id, True, limit, cursor)
+
+
+@router.post("/{id}/rolling-summary", response_model=RollingSummaryWire, responses=problems(404, 502, 504))
+async def refresh_rolling_summary(user: UserIs, id: IdIs) -> Response:
+    """Bring the rolling summary forward to the newest message."""
+    return answer(RollingSummaryWire.of(await user.conversations.refresh_rolling_summary(id)))
+
+
+async def _messages(
+    caller: CallerIs, id: str, include_internal: bool, limit: int | None, cursor: str | None
+) -> Response:
+    most, place = page_limit(caller, limit), read_cursor(cursor)
+    if place is not None and not place.isdecimal():
+        raise InvalidArgumentError("cursor is what nextCursor of the page before was.")
+    before = None if place is None else int(place[:18])
+    found = await caller.user.conversations.messages(id, most + 1, include_internal, before)
+    if not found and await caller.user.conversations.get(id) is None:
+        raise NotFoundError("conversation", id)
+    has_more, shown = len(found) > most, found[-most:]
+    from recollect.server.answers import write_cursor
+
+    following = write_cursor(str(shown[0].seq)) if has_more else None
+    return answer(Page[Any](items=[MessageWire.of(each) for each in shown], next_cursor=following))
+
+
+def with_key(given: dict[str, Any], key: str | None) -> dict[str, Any]:
+    """Arguments with the idempotency key of the header, unless the body has the same one."""
+    if key is None:
+        return given
+    if given.get("idempotency_key") not in (None, key):
+        raise InvalidArgumentError("The header Idempotency-Key and idempotencyKey are not the same.")
+    return {**given, "idempotency_key": key}

@@ -1,0 +1,14 @@
+-- name: platform_rates_forget!
+DELETE FROM rate_windows
+WHERE (name, number) IN (
+    SELECT name, number FROM rate_windows WHERE number < :before ORDER BY number LIMIT CAST(:limit AS BIGINT));
+
+-- name: platform_answers_forget
+DELETE FROM kept_answers
+WHERE (tenant_id, app_id, user_id, key) IN (
+    SELECT tenant_id, app_id, user_id, key
+    FROM kept_answers
+    WHERE created_at < :before
+    ORDER BY created_at
+    LIMIT CAST(:limit AS BIGINT))
+RETURNING 1;
