@@ -72,6 +72,8 @@ async def test_the_export_of_nobody_is_empty(rc: Recollect) -> None:
         "bindings",
         "jobs",
         "usage",
+        "api_keys",
+        "kept_answers",
         "events",
     }
     assert not any(collections.values())

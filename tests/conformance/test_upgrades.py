@@ -81,4 +81,7 @@ async def test_every_earlier_schema_is_upgraded(url: str, version: int, monkeypa
                 await maya.conversations.close(TALK)
                 jobs = await rc.store.jobs.dispatch(window_length=100, limit=10, now=rc.clock())
                 assert [job.conversation_id for job in jobs.jobs] == [TALK]
+                assert await rc.keys.list() == []
+                made = await rc.keys.create("user", user_id="maya")
+                assert await rc.keys.check(made.secret) == made.key
             assert [job.conversation_id for job in await maya.memory.list_jobs()] == [TALK]

@@ -10,7 +10,7 @@ from typing import Any
 
 from recollect import Recollect
 from recollect.app import User
-from recollect.stores import Store
+from recollect.stores import Begun, KeptAnswer, Store
 from recollect.types.bindings import Binding, ConversationScope, ExtractionPolicy
 from recollect.types.ids import new_id
 from recollect.types.jobs import UsageRecord
@@ -72,6 +72,13 @@ async def live(rc: Recollect, user: User, word: str) -> None:
     )
     usage = UsageRecord(new_id("use"), scope, "extraction", utc_now(), job.id, talk.id, f"{word}-model")
     await rc.store.jobs.add_usage([usage])
+    await rc.keys.create(
+        "user", name=f"{word} phone", tenant_id=scope.tenant_id, app_id=scope.app_id, user_id=scope.user_id
+    )
+    begun = await rc.store.kept_answers.begin(scope, f"{word}-key", word, now=now, lease_until=now)
+    assert isinstance(begun, Begun)
+    answer = KeptAnswer(200, word, f"{word} answered".encode(), {"x": word})
+    await rc.store.kept_answers.finish(scope, f"{word}-key", begun.owner, answer, now=now)
     assert (await memory.recall_by_topic(space.id, f"where does {word} live")).hits
 
 

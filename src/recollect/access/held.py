@@ -70,8 +70,8 @@ class HeldKeys:
     def clear(self) -> None:
         """Look all of them up again."""
         self._changes += 1
-        self._found.clear()
-        self._missing.clear()
+        # New ones: another thread may erase a user while this one looks.
+        self._found, self._missing = OrderedDict(), OrderedDict()
 
     async def _look_up(self, id: str) -> StoredKey | None:
         changes, until = self._changes, self._timer() + self._hold_seconds

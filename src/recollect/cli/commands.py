@@ -12,10 +12,14 @@ import typer
 
 from recollect.cli import keys
 from recollect.cli.logs import log_to_console
+from recollect.cli.mcp import mcp
+from recollect.cli.serve import serve
 from recollect.errors import RecollectError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 app.add_typer(keys.app, name="keys")
+app.command()(serve)
+app.command()(mcp)
 
 
 class ExtractorName(StrEnum):

@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from recollect.errors import RecollectError
+from recollect.errors import ConfigurationError, NotFoundError, RecollectError
 from recollect.types.access import ApiKey
 from recollect.types.times import utc_now
 
@@ -68,6 +68,8 @@ def create(
     as_json: AsJson = False,
 ) -> None:
     """Make a key, and print its secret: this once."""
+    if (role is RoleName.USER) != (user is not None):
+        raise typer.BadParameter("--role user and --user go together: such a key is fixed to one user.")
     made = _run(
         url,
         lambda keys: keys.create(
@@ -122,20 +124,26 @@ def _run(url: str, work: Callable[[Any], Awaitable[T]]) -> T:
 
     async def done() -> T:
         async with Recollect(url, worker=False, embedder=None) as rc:
+            if rc.store.url.endswith(":memory:"):
+                raise ConfigurationError("What is in memory ends with this command: name a file, or postgresql://… .")
             return await work(rc.keys)
 
     try:
-        if url == ":memory:":
-            raise typer.BadParameter("what is in memory ends with this command: name a file, or postgresql://… .")
         return asyncio.run(done())
     except RecollectError as error:
-        typer.secho(f"{error}", err=True, fg="red")
+        told = f"There is no API key {error.id!r} there." if isinstance(error, NotFoundError) else f"{error}"
+        typer.secho(told, err=True, fg="red")
         raise typer.Exit(2) from error
 
 
 def _line(key: ApiKey, now: datetime) -> tuple[str, str, str, str, str]:
     whose = "/".join(part for part in (key.tenant_id, key.app_id, key.user_id) if part is not None)
-    return key.id, key.role, whose, _state(key, now), key.name
+    return key.id, key.role, _shown(whose), _state(key, now), _shown(key.name)
+
+
+def _shown(text: str) -> str:
+    """A text as a terminal may see it: whoever named a key may be someone else."""
+    return text if text.isprintable() else ascii(text)
 
 
 def _state(key: ApiKey, now: datetime) -> str:

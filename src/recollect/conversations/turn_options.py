@@ -41,7 +41,7 @@ def resolve_options(
     if tools is not None:
         if callable(tools) or isinstance(tools, str | Mapping):
             raise InvalidArgumentError(f"tools is a list, not {tools!r:.80}: write tools=[...].")
-        changes["tools"] = [_as_tool(entry, tool_handler) for entry in tools]
+        changes["tools"] = [described_tool(entry, tool_handler) for entry in tools]
     if max_cycles is not None:
         changes["max_iterations"] = max_cycles
     if provider is not None:
@@ -71,7 +71,7 @@ def _option_fields(given: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _as_tool(entry: Any, handler: ToolHandler | None) -> Any:
+def described_tool(entry: Any, handler: ToolHandler | None) -> Any:
     """A tool, a function, or a description whose calls go to the handler."""
     if not isinstance(entry, Mapping):
         return entry

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from pydantic import Field
 
-from recollect.mcp.schemas import Answer
+from recollect.mcp.schemas import Answer, Nothing
 from recollect.memory.tools.results import MESSAGES_CITED, shortened, standing
 from recollect.types.conversations import Conversation, StoredMessage
 from recollect.types.memory import Atom, Entity
@@ -26,11 +26,11 @@ class Memory(Answer):
     kind: str
     importance: int
     valid_from: str
-    valid_to: str | None = None
-    score: float | None = Field(default=None, description="How well it answers, from 0 to 1.")
-    status: str | None = Field(default=None, description="current, over, superseded or upcoming.")
-    superseded_by: str | None = None
-    source_conversation_id: str | None = None
+    valid_to: str | Nothing = None
+    score: float | Nothing = Field(default=None, description="How well it answers, from 0 to 1.")
+    status: str | Nothing = Field(default=None, description="current, over, superseded or upcoming.")
+    superseded_by: str | Nothing = None
+    source_conversation_id: str | Nothing = None
     source_message_ids: list[str] = Field(default_factory=list)
 
     @classmethod
@@ -72,7 +72,7 @@ class Memories(Answer):
 
     memories: list[Memory]
     left_out: int = Field(default=0, description="How many were found and not given, for the answer would be too long.")
-    note: str | None = None
+    note: str | Nothing = None
 
     def written(self) -> str:
         """One memory a line."""
@@ -85,10 +85,10 @@ class EntityFound(Answer):
     id: str
     type: str
     canonical_name: str
-    description: str | None = None
+    description: str | Nothing = None
     aliases: list[str] = Field(default_factory=list)
     atom_count: int = Field(default=0, description="How many memories are about it.")
-    last_seen_at: str | None = None
+    last_seen_at: str | Nothing = None
 
     @classmethod
     def of(cls, entity: Entity) -> EntityFound:
@@ -117,7 +117,7 @@ class Entities(Answer):
 
     entities: list[EntityFound]
     left_out: int = Field(default=0, description="How many were found and not given, for the answer would be too long.")
-    note: str | None = None
+    note: str | Nothing = None
 
     def written(self) -> str:
         """One entity a line."""
@@ -130,11 +130,11 @@ class Talk(Answer):
     id: str
     namespace: str
     status: str
-    title: str | None = None
+    title: str | Nothing = None
     created_at: str
     updated_at: str
     last_seq: int = Field(default=0, description="The number of its newest message.")
-    rolling_summary: str | None = None
+    rolling_summary: str | Nothing = None
 
     @classmethod
     def of(cls, talk: Conversation) -> Talk:
@@ -190,11 +190,13 @@ class Conversations(Answer):
     """The list of conversations, or one with its messages."""
 
     conversations: list[Talk] = Field(description="The newest first; only one, where its messages are given.")
-    messages: list[Said] | None = Field(default=None, description="The messages of the conversation, the oldest first.")
-    next_before: str | None = Field(default=None, description="Pass it as `before` to list older conversations.")
-    earlier_seq: int | None = Field(default=None, description="Pass it as `before_seq` to read earlier messages.")
-    later_seq: int | None = Field(default=None, description="Pass it as `after_seq` to read later messages.")
-    note: str | None = None
+    messages: list[Said] | Nothing = Field(
+        default=None, description="The messages of the conversation, the oldest first."
+    )
+    next_before: str | Nothing = Field(default=None, description="Pass it as `before` to list older conversations.")
+    earlier_seq: int | Nothing = Field(default=None, description="Pass it as `before_seq` to read earlier messages.")
+    later_seq: int | Nothing = Field(default=None, description="Pass it as `after_seq` to read later messages.")
+    note: str | Nothing = None
 
     def written(self) -> str:
         """The list, or who said what."""
@@ -214,7 +216,7 @@ class Remembered(Answer):
     status: str = Field(description="remembered, or known already.")
     memory: Memory
     space: str
-    replaced: str | None = None
+    replaced: str | Nothing = None
 
     def written(self) -> str:
         """What was done, and the memory."""

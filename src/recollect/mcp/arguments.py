@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
-from pydantic.json_schema import SkipJsonSchema
 
 from recollect.conversations.checks import NAME_LENGTH
-from recollect.mcp.schemas import Asked
+from recollect.mcp.schemas import Asked, Nothing
 from recollect.memory.memory import DEFAULT_SPACE
 from recollect.memory.tools.inputs import FORMAT, MOST_HITS
-from recollect.types.memory import EntityType
 
 QUESTION_LENGTH = 2_000
 REMEMBERED_LENGTH = 2_000
@@ -20,23 +17,19 @@ DATE_LENGTH = 40
 ID_LENGTH = 200
 MOST_LISTED = 50
 
-Nothing = SkipJsonSchema[None]
-"""None is taken, and not advertised: some models write null for what they leave out."""
-
 Question = Annotated[str, Field(min_length=1, max_length=QUESTION_LENGTH)]
 Date = Annotated[str, Field(min_length=4, max_length=DATE_LENGTH)]
 Id = Annotated[str, Field(min_length=1, max_length=ID_LENGTH)]
+Seq = Annotated[int, Field(ge=0, le=2**53)]
+Importance = Annotated[int, Field(ge=1, le=5)]
 Space = Annotated[str, Field(min_length=1, max_length=NAME_LENGTH)]
 
 
-class Kind(StrEnum):
-    """What sort of thing may be remembered: every kind but patterns, which are found."""
+Kind = Literal["FACT", "RULE", "INTENTION", "EPISODE", "PREFERENCE"]
+"""What sort of thing may be remembered: every kind but patterns, which are found."""
 
-    FACT = "FACT"
-    RULE = "RULE"
-    INTENTION = "INTENTION"
-    EPISODE = "EPISODE"
-    PREFERENCE = "PREFERENCE"
+Type = Literal["PERSON", "ORGANIZATION", "PLACE", "OBJECT", "CONCEPT", "EVENT", "AGREEMENT"]
+"""What an entity may be."""
 
 
 class RecallAsked(Asked):
@@ -67,7 +60,7 @@ class EntitiesAsked(Asked):
     query: Question | Nothing = Field(
         default=None, description="A name or a description; without it, those most spoken of."
     )
-    type: EntityType | Nothing = Field(default=None, description="Only entities of this type.")
+    type: Type | Nothing = Field(default=None, description="Only entities of this type.")
     limit: int = Field(default=20, ge=1, le=MOST_LISTED, description="How many entities to give at most.")
     space: Space = Field(default=DEFAULT_SPACE, description="The name of the part of the memory to look in.")
 
@@ -85,10 +78,8 @@ class ConversationsAsked(Asked):
     before: Id | Nothing = Field(
         default=None, description="List what is older than the conversation of this id: `nextBefore`."
     )
-    before_seq: int | Nothing = Field(
-        default=None, ge=1, description="Read the messages before this number: `earlierSeq`."
-    )
-    after_seq: int | Nothing = Field(default=None, ge=0, description="Read the messages after this number: `laterSeq`.")
+    before_seq: Seq | Nothing = Field(default=None, description="Read the messages before this number: `earlierSeq`.")
+    after_seq: Seq | Nothing = Field(default=None, description="Read the messages after this number: `laterSeq`.")
 
 
 class RememberAsked(Asked):
@@ -98,8 +89,8 @@ class RememberAsked(Asked):
         description="One thing, in a short sentence that can be understood by itself, such as 'Maya is vegetarian.'"
     )
     category: Kind | Nothing = Field(default=None, description="What sort of thing it is: FACT, if left out.")
-    importance: int | Nothing = Field(
-        default=None, ge=1, le=5, description="From 1 (a detail) to 5 (vital): 3, if left out."
+    importance: Importance | Nothing = Field(
+        default=None, description="From 1 (a detail) to 5 (vital): 3, if left out."
     )
     valid_from: Date | Nothing = Field(default=None, description=f"Since when it is true: {FORMAT}. Now, if left out.")
     replaces: Id | Nothing = Field(

@@ -58,9 +58,7 @@ async def conversations(user: User, asked: ConversationsAsked) -> answers.Conver
     talk = await user.conversations.get(asked.conversation_id)
     if talk is None:
         raise NotFoundError("conversation", asked.conversation_id)
-    found = await user.conversations.messages(
-        talk.id, asked.limit, before=asked.before_seq, after=asked.after_seq or None
-    )
+    found = await user.conversations.messages(talk.id, asked.limit, before=asked.before_seq, after=asked.after_seq)
     onwards = asked.after_seq is not None and asked.before_seq is None
     return _page(talk, found, onwards=onwards)
 

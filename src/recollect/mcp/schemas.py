@@ -6,12 +6,15 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.alias_generators import to_camel
-from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, SkipJsonSchema
 from pydantic_core import core_schema
 
 from recollect.tools.schema import InvalidInput
 
 MOST_PROBLEMS = 5
+
+Nothing = SkipJsonSchema[None]
+"""None that schemas do not speak of: some models write null for what they leave out, and answers leave it out."""
 
 
 class Asked(BaseModel):
@@ -48,7 +51,8 @@ def read(model: type[Asked], arguments: dict[str, Any] | None) -> Asked:
     try:
         return model.model_validate(given)
     except ValidationError as error:
-        problems = error.errors(include_url=False, include_context=False, include_input=False)
+        found = error.errors(include_url=False, include_context=False, include_input=False)
+        problems = [problem for problem in found if problem["type"] != "none_required"]
         told = [f"{_place(problem['loc'])}: {_sentence(problem['msg'])}" for problem in problems[:MOST_PROBLEMS]]
         if len(problems) > MOST_PROBLEMS:
             told.append(f"and {len(problems) - MOST_PROBLEMS} more")
@@ -56,7 +60,8 @@ def read(model: type[Asked], arguments: dict[str, Any] | None) -> Asked:
 
 
 def _place(where: tuple[int | str, ...]) -> str:
-    return ascii(".".join(map(str, where))[:80])[1:-1] or "arguments"
+    """The argument it is about, which may have any name."""
+    return ascii(str(where[0])[:80])[1:-1] if where else "arguments"
 
 
 def _sentence(text: str) -> str:

@@ -99,8 +99,8 @@ REMEMBER = MemoryTool(
     "remember",
     "Remember",
     "Keep something about the user for later conversations: one thing at a time, in a sentence that can be understood"
-    " by itself. Use it for lasting facts, preferences, plans and events, not for what matters only now. If it corrects or"
-    " updates a memory you have seen, give that one's id in `replaces`.",
+    " by itself. Use it for lasting facts, preferences, plans and events, not for what matters only now. If it corrects"
+    " or updates a memory you have seen, give that one's id in `replaces`.",
     arguments.RememberAsked,
     answers.Remembered,
     writing.remember,

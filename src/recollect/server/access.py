@@ -5,6 +5,7 @@ from __future__ import annotations
 from recollect.app import Recollect
 from recollect.errors import NotAuthenticatedError
 from recollect.server.callers import Principal
+from recollect.server.jwt import Tokens
 from recollect.server.settings import ServerSettings
 
 OPEN = Principal("open", "default", "default", "admin")
@@ -16,16 +17,27 @@ class Access:
 
     def __init__(self, rc: Recollect, settings: ServerSettings) -> None:
         self._rc = rc
-        self._settings = settings
+        self._is_open = settings.open
+        self._tokens = None if settings.jwt is None else Tokens(settings.jwt)
 
     async def principal(self, authorization: str | None) -> Principal:
         """Whom the header `Authorization` stands for. Raises `NotAuthenticatedError`, which says why it is nobody."""
-        if self._settings.open:
+        if self._is_open:
             return OPEN
         if authorization is None:
             raise NotAuthenticatedError("There is no credential: send `Authorization: Bearer <API key or token>`.")
         scheme, _, secret = authorization.partition(" ")
-        if scheme.lower() != "bearer" or not secret.strip():
+        secret = secret.strip()
+        if scheme.lower() != "bearer" or not secret:
             raise NotAuthenticatedError("The header Authorization must be `Bearer <API key or token>`.")
-        key = await self._rc.keys.check(secret.strip())
+        if self._tokens is not None and not secret.startswith("rk_"):
+            return await self._tokens.principal(secret)
+        key = await self._rc.keys.check(secret)
         return Principal(key.id, key.tenant_id, key.app_id, key.role, key.user_id, key.rate_limit)
+
+    async def is_still_valid(self, authorization: str | None, principal: Principal) -> bool:
+        """Whether a credential stands for the same one as before: long streams end when it does not."""
+        try:
+            return await self.principal(authorization) == principal
+        except NotAuthenticatedError:
+            return False

@@ -13,12 +13,16 @@ from starlette.exceptions import HTTPException
 from recollect import __version__
 from recollect.app import Recollect
 from recollect.errors import ConfigurationError, RecollectError
+from recollect.server import health, metrics
 from recollect.server.access import Access
 from recollect.server.callers import Home
+from recollect.server.cors import add_cors
 from recollect.server.guard import Guard
+from recollect.server.observing import Observing
 from recollect.server.problems import on_http_error, on_recollect_error, on_validation_error
 from recollect.server.routes import all_routers
 from recollect.server.settings import ServerSettings
+from recollect.server.stopping import Stopping
 
 if TYPE_CHECKING:
     from recollect.agent import Agent
@@ -57,10 +61,15 @@ def create_app(
         redirect_slashes=False,
         redoc_url=None,
     )
-    for router in all_routers():
+    for router in (*all_routers(), health.router, metrics.router):
         app.include_router(router)
     app.add_middleware(Guard, home=home, access=Access(rc, home.settings))
+    add_cors(app, home.settings)
     app.state.home = home
+    app.state.stopping = Stopping()
+    app.state.readiness = health.Readiness(rc)
+    app.state.metrics = metrics.Metrics()
+    app.add_middleware(Observing, metrics=app.state.metrics)  # the last one added is the outermost
     return app
 
 

@@ -1,102 +1,105 @@
-"""What every request passes before it is answered: its id, its credential, and bounds on its body."""
+"""What every request passes before it is answered: its head, its credential, limits, and bounds on its body."""
 
 from __future__ import annotations
 
-import asyncio
-from urllib.parse import unquote
+from functools import partial
+from typing import Any
 
-from starlette.datastructures import Headers
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from recollect.conversations import checks
-from recollect.errors import InvalidArgumentError, RecollectError, RequestTooLargeError
-from recollect.server.access import Access
+from recollect.errors import NotAuthenticatedError, RateLimitedError, RecollectError, RemoteUnavailableError
+from recollect.server.access import OPEN, Access
+from recollect.server.bodies import Exchange
 from recollect.server.callers import Caller, Home, Principal
+from recollect.server.heads import Refused, read_head, user_named
+from recollect.server.hosts import Hosts
 from recollect.server.problems import problem, problem_of
-from recollect.server.settings import LOCAL_USER
+from recollect.server.rates import Failures, Rates
 
-USER_HEADER = "X-Recollect-User"
-PUBLIC = ("/health/live", "/health/ready", "/metrics", "/openapi.json", "/docs")
-"""What is answered without a credential."""
+PUBLIC = frozenset({"/health/live", "/health/ready", "/metrics", "/openapi.json", "/docs"})
+"""What is answered without a credential, and under any name: whoever looks after a server asks by its address."""
 
 
 class Guard:
-    """Lets a request in, with its caller in `scope["state"]["caller"]`, or answers with what is wrong."""
+    """Lets a request in, with its caller in `scope["state"]["caller"]`, or answers with what is wrong.
+
+    `scope["state"]["is_still_valid"]` tells later whether the credential still holds. WebSockets are closed.
+    """
 
     def __init__(self, app: ASGIApp, home: Home, access: Access) -> None:
+        settings = home.settings
         self._app = app
         self._home = home
         self._access = access
+        self._hosts = Hosts(settings.allowed_hosts, is_open=settings.open, origins=settings.cors_origins)
+        self._rates = Rates(home.rc.store.rate_windows, settings.rate_limit)
+        self._failures = Failures(settings.failure_limit)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
-            return
-        headers = Headers(scope=scope)
+        elif scope["type"] == "http":
+            await self._answer(scope, receive, send)
+        else:
+            await send({"type": "websocket.close", "code": 1008, "reason": "Nothing is served by WebSocket here."})
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         state = scope.setdefault("state", {})
-        body = _Body(receive, self._home.settings.body_bytes, self._home.settings.body_seconds)
+        settings = self._home.settings
+        exchange = Exchange(receive, send, settings.body_bytes, settings.body_seconds)
         try:
-            if scope["path"] not in PUBLIC:
-                principal = await self._access.principal(headers.get("authorization"))
-                state["caller"] = Caller(self._home, principal, _user_id(principal, headers.get(USER_HEADER)))
-            body.check(headers.get("content-length"))
-        except RecollectError as error:
-            await problem_of(error, state.get("request_id"))(scope, receive, send)
+            headers = read_head(scope)
+            if _path(scope) not in PUBLIC:
+                await self._let_in(scope, headers, state)
+            exchange.check(headers.get(b"content-length"))
+        except (Refused, RecollectError) as error:
+            await _refusal(error, state.get("request_id"))(scope, receive, send)
             return
         try:
-            await self._app(scope, body.receive, send)
-        except RequestTooLargeError as error:
-            await problem_of(error, state.get("request_id"))(scope, receive, send)
-        except TimeoutError:
-            if not body.is_late:
+            await self._app(scope, exchange.receive, exchange.send)
+        except Exception:  # whatever was made of a refused body on its way up: the refusal is the answer
+            if exchange.refusal is None or exchange.has_begun:
                 raise
-            detail = f"The body did not come within {self._home.settings.body_seconds:g} seconds."
-            await problem(408, "body-timeout", detail, request_id=state.get("request_id"))(scope, receive, send)
+        if exchange.refusal is not None and not exchange.has_begun:
+            await exchange.refusal.answer(state.get("request_id"))(scope, receive, send)
 
+    async def _let_in(self, scope: Scope, headers: dict[bytes, bytes], state: dict[str, Any]) -> None:
+        """Find out who asks, and whether they may ask now."""
+        client = scope.get("client")
+        self._hosts.check(headers, client)
+        given = headers.get(b"authorization")
+        authorization = None if given is None else given.decode("latin-1")
+        principal = OPEN if self._home.settings.open else await self._authenticated(client, authorization)
+        if principal is not OPEN:
+            await self._rates.take(principal)
+        state["caller"] = Caller(self._home, principal, user_named(principal, headers.get(b"x-recollect-user")))
+        state["is_still_valid"] = partial(self._access.is_still_valid, authorization, principal)
 
-def _user_id(principal: Principal, named: str | None) -> str | None:
-    """The user a request is about: a header names one where the credential is for any."""
-    if named is None:
-        return LOCAL_USER if principal.id == "open" else principal.user_id
-    try:
-        wanted = checks.scope_name(USER_HEADER, unquote(named, errors="strict"))
-    except UnicodeDecodeError:
-        raise InvalidArgumentError(f"{USER_HEADER} is a user's id, percent-encoded UTF-8.") from None
-    if principal.user_id not in (None, wanted):
-        from recollect.errors import NotAllowedError
-
-        raise NotAllowedError(f"This credential is of user {principal.user_id!r}, and for no other.")
-    return wanted
-
-
-class _Body:
-    """A request's body, as far as it may go."""
-
-    def __init__(self, receive: Receive, most: int, seconds: float) -> None:
-        self._receive = receive
-        self._most = most
-        self._seconds = seconds
-        self._size = 0
-        self._is_over = False
-        self.is_late = False
-
-    def check(self, length: str | None) -> None:
-        """Refuse what says that it is too large."""
-        if length is not None and length.isdecimal() and int(length[:20]) > self._most:
-            raise RequestTooLargeError(f"The body has {length[:20]} bytes; {self._most} is the limit here.")
-
-    async def receive(self) -> Message:
-        """The next part, or what follows the body."""
-        if self._is_over:
-            return await self._receive()
+    async def _authenticated(self, client: tuple[str, int] | None, authorization: str | None) -> Principal:
+        self._failures.check(client, authorization)
         try:
-            async with asyncio.timeout(self._seconds):
-                message = await self._receive()
-        except TimeoutError:
-            self.is_late = True
+            principal = await self._access.principal(authorization)
+        except NotAuthenticatedError:
+            if authorization is not None:
+                self._failures.failed(client)
             raise
-        self._size += len(message.get("body", b""))
-        if self._size > self._most:
-            raise RequestTooLargeError(f"The body has more than {self._most} bytes, which is the limit here.")
-        self._is_over = not message.get("more_body", False)
-        return message
+        self._failures.succeeded(authorization)
+        return principal
+
+
+def _path(scope: Scope) -> str:
+    path, root = str(scope["path"]), scope.get("root_path")
+    return path.removeprefix(root) if root else path
+
+
+def _refusal(error: Refused | RecollectError, request_id: str | None) -> Response:
+    if isinstance(error, Refused):
+        return error.answer(request_id)
+    if isinstance(error, RemoteUnavailableError):
+        return problem(503, "issuer-unavailable", str(error), request_id=request_id, headers={"Retry-After": "5"})
+    answer = problem_of(error, request_id)
+    if isinstance(error, RateLimitedError):
+        answer.headers["RateLimit-Remaining"] = "0"
+        answer.headers["RateLimit-Reset"] = answer.headers["Retry-After"]
+    return answer

@@ -8,55 +8,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from fastapi.exceptions import RequestValidationError
-from pydantic import Field
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
 from recollect import errors
 from recollect.errors import RecollectError
-from recollect.wire.base import Wire
+from recollect.wire.problems import Problem as Problem
+from recollect.wire.problems import code_of, data_of
 
 log = logging.getLogger("recollect.server")
 
 MEDIA_TYPE = "application/problem+json"
-
-# The first that matches decides: subclasses stand before their bases.
-CODES: tuple[tuple[type[RecollectError], int, str], ...] = (
-    (errors.NotAuthenticatedError, 401, "not-authenticated"),
-    (errors.NotAllowedError, 403, "not-allowed"),
-    (errors.RateLimitedError, 429, "rate-limited"),
-    (errors.RequestTooLargeError, 413, "too-large"),
-    (errors.PreconditionFailedError, 412, "precondition-failed"),
-    (errors.IdempotencyConflictError, 422, "idempotency-conflict"),
-    (errors.RequestInProgressError, 409, "request-in-progress"),
-    (errors.InvalidArgumentError, 422, "invalid-argument"),
-    (errors.NotFoundError, 404, "not-found"),
-    (errors.ConversationClosedError, 409, "conversation-closed"),
-    (errors.TurnConflictError, 409, "turn-conflict"),
-    (errors.SessionConflictError, 409, "session-conflict"),
-    (errors.AlreadyAnsweredError, 409, "already-answered"),
-    (errors.AlreadyDecidedError, 409, "already-decided"),
-    (errors.AtomSupersededError, 409, "atom-superseded"),
-    (errors.CannedResponseError, 422, "canned-response"),
-    (errors.AgentSpecError, 422, "agent-spec"),
-    (errors.UnknownModelError, 422, "unknown-model"),
-    (errors.BudgetExceededError, 422, "budget-exceeded"),
-    (errors.MaxIterationsError, 422, "max-iterations"),
-    (errors.OutputValidationError, 502, "output-validation"),
-    (errors.ProviderRateLimitError, 503, "provider-rate-limited"),
-    (errors.ProviderOverloadedError, 503, "provider-overloaded"),
-    (errors.ProviderTimeoutError, 504, "provider-timeout"),
-    (errors.ProviderError, 502, "provider-failed"),
-    (errors.ConfigurationError, 503, "not-configured"),
-    (errors.StoreFullError, 507, "store-full"),
-    (errors.StoreBusyError, 503, "store-busy"),
-    (errors.StoreError, 503, "store-unavailable"),
-    (errors.EmbeddingError, 502, "embedding-failed"),
-    (errors.SkillError, 422, "skill"),
-    (errors.ToolError, 502, "tool"),
-    (errors.RecollectError, 500, "failed"),
-)
 
 _TITLES = {
     400: "The request cannot be read",
@@ -76,19 +39,6 @@ _TITLES = {
     504: "No answer in time",
     507: "No room left",
 }
-
-
-class Problem(Wire):
-    """What went wrong, and what to do next."""
-
-    type: str = Field(examples=["urn:recollect:problem:not-found"])
-    title: str = Field(examples=["Not found"])
-    status: int = Field(examples=[404])
-    code: str = Field(examples=["not-found"], description="The same as the end of `type`.")
-    detail: str = Field(examples=["There is no conversation 'conv_1' for this user."])
-    request_id: str | None = None
-    errors: list[dict[str, Any]] | None = Field(default=None, description="What is wrong with which field.")
-    data: dict[str, Any] | None = Field(default=None, description="What else is known of the error.")
 
 
 def problem(
@@ -114,11 +64,6 @@ def problem(
     return Response(json.dumps(body, default=str).encode(), status, headers, MEDIA_TYPE)
 
 
-def code_of(error: RecollectError) -> tuple[int, str]:
-    """The status and the code of an error."""
-    return next((status, code) for kind, status, code in CODES if isinstance(error, kind))
-
-
 def problem_of(error: RecollectError, request_id: str | None = None) -> Response:
     """An error of ours as an answer."""
     status, code = code_of(error)
@@ -129,14 +74,16 @@ def problem_of(error: RecollectError, request_id: str | None = None) -> Response
         headers["WWW-Authenticate"] = "Bearer"
     if status >= 500:
         log.error("answered %s: %s", code, type(error).__name__, exc_info=error)
-    return problem(status, code, told(error), request_id=request_id, headers=headers, **_data(error))
+    return problem(status, code, told(error), request_id=request_id, headers=headers, data=data_of(error))
 
 
 def told(error: RecollectError) -> str:
     """What a caller is told of an error: not where the store is, nor what a provider sent back."""
     if isinstance(error, errors.StoreError):
-        return "The store cannot do that now; nothing was kept." if not error.in_doubt else (
-            "The store broke off while it was keeping this: look whether it is there before you try again."
+        return (
+            "The store cannot do that now; nothing was kept."
+            if not error.in_doubt
+            else ("The store broke off while it was keeping this: look whether it is there before you try again.")
         )
     if isinstance(error, errors.ConfigurationError) and not isinstance(error, errors.AgentSpecError):
         if isinstance(error, errors.UnknownModelError):
@@ -145,13 +92,6 @@ def told(error: RecollectError) -> str:
     if isinstance(error, errors.ProviderError):
         return f"The model's provider failed ({type(error).__name__})."
     return str(error)
-
-
-def _data(error: RecollectError) -> dict[str, Any]:
-    """The fields that clients need to raise the same error."""
-    names = ("kind", "id", "turn_id", "version", "stored", "superseded_by", "call_ids", "text", "key", "retry_after")
-    found = {name: getattr(error, name) for name in names if hasattr(error, name)}
-    return {"data": found} if found else {}
 
 
 async def on_recollect_error(request: Request, error: Exception) -> Response:

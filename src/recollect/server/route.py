@@ -10,6 +10,7 @@ from fastapi.routing import APIRoute
 from pydantic_core import from_json
 
 from recollect.errors import RequestTooLargeError
+from recollect.server.idempotency import DESCRIBED, answered_once, lease_of
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
@@ -35,6 +36,9 @@ class Route(APIRoute):
     def get_route_handler(self) -> Handler:
         """What answers a request."""
         handler, takes_body = super().get_route_handler(), self.body_field is not None
+        lease = lease_of(self.methods, self.dependant, self.openapi_extra)
+        if lease is not None:
+            self.openapi_extra = {**(self.openapi_extra or {}), "parameters": [DESCRIBED]}
 
         async def handle(request: Request) -> Response:
             read = StrictRequest(request.scope, request.receive)
@@ -43,7 +47,7 @@ class Route(APIRoute):
                 if not _is_json(given):
                     raise HTTPException(415, f"Bodies are application/json here, not {given!r:.80}.")
                 await read.json()  # here, where what is wrong with it is told as it is
-            return await handler(read)
+            return await handler(read) if lease is None else await answered_once(read, handler, lease)
 
         return handle
 

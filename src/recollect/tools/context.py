@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from recollect.request import current
+from recollect.types import ToolCall
+
+_call: ContextVar[ToolCall | None] = ContextVar("recollect_tool_call", default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,3 +68,27 @@ def running() -> AgentTurn | None:
     """The agent's turn that is running, if one is."""
     found: AgentTurn | None = current().agent
     return found
+
+
+def current_call() -> ToolCall | None:
+    """The call that is being run, for a tool that must know its id; None outside of one.
+
+    The id stays the same however often the turn is gone on with, so that a tool can tell a call from its repetition.
+    """
+    return _call.get()
+
+
+class calling:  # noqa: N801
+    """Let `current_call` give this call for the block."""
+
+    __slots__ = ("_before", "_call")
+
+    def __init__(self, call: ToolCall) -> None:
+        self._call = call
+
+    def __enter__(self) -> None:
+        self._before = _call.get()
+        _call.set(self._call)
+
+    def __exit__(self, *_: object) -> None:
+        _call.set(self._before)  # not by a token: a run that is abandoned may end in another context

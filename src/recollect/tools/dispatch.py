@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from recollect.telemetry import ToolSpan, tool_span, tracer
-from recollect.tools.context import ToolUpdate, running
+from recollect.tools.context import ToolUpdate, calling, running
 from recollect.tools.schema import InvalidInput
 from recollect.tools.threads import run_in_thread
 from recollect.tools.tool import Tool, tools_by_name
@@ -54,11 +54,12 @@ async def _run(call: ToolCall, known: Mapping[str, Tool], span: ToolSpan | None 
     limit: asyncio.Timeout | None = None
     try:
         args, kwargs = tool.bind(call.input)
-        if tool.timeout is None:
-            value = await _invoke(tool, args, kwargs)
-        else:
-            async with asyncio.timeout(tool.timeout) as limit:
+        with calling(call):
+            if tool.timeout is None:
                 value = await _invoke(tool, args, kwargs)
+            else:
+                async with asyncio.timeout(tool.timeout) as limit:
+                    value = await _invoke(tool, args, kwargs)
         return _rendered(call, value)
     except InvalidInput as problem:
         _blame(span, "invalid_arguments")

@@ -46,7 +46,9 @@ class Wire(BaseModel):
         given = {name: _plain(getattr(self, name)) for name in type(self).model_fields if name in _names(self.kind)}
         if "scope" in _names(self.kind):
             given["scope"] = Scope(
-                getattr(self, "tenant_id"), getattr(self, "app_id"), getattr(self, "user_id")  # noqa: B009
+                getattr(self, "tenant_id"),
+                getattr(self, "app_id"),
+                getattr(self, "user_id"),  # noqa: B009
             )
         return self.kind(**given)
 

@@ -10,9 +10,7 @@ from pydantic import BeforeValidator, WithJsonSchema
 from recollect.types.blocks import ContentBlock, as_blocks, stored_blocks
 from recollect.wire.base import camel
 
-_SNAKE = {
-    camel(name): name for name in ("mime_type", "tool_use_id", "tool_name", "is_error", "invalid_input")
-}
+_SNAKE = {camel(name): name for name in ("mime_type", "tool_use_id", "tool_name", "is_error", "invalid_input")}
 
 
 def block_json(block: ContentBlock) -> dict[str, Any]:

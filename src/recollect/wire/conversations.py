@@ -123,7 +123,9 @@ class CreateConversation(Input):
     title: str | None = Field(default=None, examples=["Refund question"])
     session_id: str | None = None
     metadata: dict[str, Any] | None = Field(default=None, examples=[{"source": "web", "priority": "normal"}])
-    close_after: float | None = Field(default=None, ge=0, description="Seconds without a change, after which it closes.")
+    close_after: float | None = Field(
+        default=None, ge=0, description="Seconds without a change, after which it closes."
+    )
 
 
 class AppendUserMessage(Input):

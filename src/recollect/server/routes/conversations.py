@@ -15,10 +15,12 @@ from recollect.server.answers import (
     page_limit,
     problems,
     read_cursor,
+    write_cursor,
 )
 from recollect.server.callers import CallerIs, UserIs
 from recollect.server.route import Route
 from recollect.wire.base import Page
+from recollect.wire.conversation_tasks import RefreshSummary
 from recollect.wire.conversations import (
     AppendAssistantTurn,
     AppendedTurnWire,
@@ -35,6 +37,7 @@ from recollect.wire.conversations import (
 router = APIRouter(prefix="/ai-conversations", tags=["conversations"], route_class=Route)
 
 IdIs = Annotated[str, Path(max_length=200, examples=["conv_018f3c0de0a17b2c4d5e6f708192"])]
+SeqIs = Annotated[int | None, Query(ge=0, le=2**62, description="The `seq` of a message.")]
 KeyIs = Annotated[str | None, Header(alias="Idempotency-Key", max_length=500)]
 
 
@@ -110,39 +113,59 @@ async def get_messages(
     caller: CallerIs,
     id: IdIs,
     include_internal: Annotated[bool, Query(alias="includeInternal")] = False,
+    include_hidden: Annotated[bool, Query(alias="includeHidden")] = False,
+    before: SeqIs = None,
+    after: SeqIs = None,
     limit: LimitIs = None,
     cursor: CursorIs = None,
 ) -> Response:
-    """The newest messages, oldest first: what a chat shows. `nextCursor` leads to those before them."""
-    return await _messages(caller, id, include_internal, limit, cursor)
+    """The newest messages, oldest first: what a chat shows. `nextCursor` leads to those before them.
+
+    With `after` (a `seq`) they are those that follow it, and `nextCursor` leads on from there.
+    """
+    return await _messages(caller, id, include_internal, include_hidden, before, after, limit, cursor)
 
 
 @router.get("/{id}/raw-turns", response_model=Page[MessageWire], responses=problems(404))
-async def get_raw_turns(caller: CallerIs, id: IdIs, limit: LimitIs = None, cursor: CursorIs = None) -> Response:
+async def get_raw_turns(
+    caller: CallerIs,
+    id: IdIs,
+    before: SeqIs = None,
+    after: SeqIs = None,
+    limit: LimitIs = None,
+    cursor: CursorIs = None,
+) -> Response:
     """The same with internal messages: what a model sees."""
-    return await _messages(caller, id, True, limit, cursor)
+    return await _messages(caller, id, True, False, before, after, limit, cursor)
 
 
 @router.post("/{id}/rolling-summary", response_model=RollingSummaryWire, responses=problems(404, 502, 504))
-async def refresh_rolling_summary(user: UserIs, id: IdIs) -> Response:
-    """Bring the rolling summary forward to the newest message."""
-    return answer(RollingSummaryWire.of(await user.conversations.refresh_rolling_summary(id)))
+async def refresh_rolling_summary(caller: CallerIs, id: IdIs, body: RefreshSummary | None = None) -> Response:
+    """Bring the rolling summary forward to the newest message, with a model if there is one."""
+    model = None if body is None or body.model is None else caller.model(body.model)
+    return answer(RollingSummaryWire.of(await caller.user.conversations.refresh_rolling_summary(id, model)))
 
 
 async def _messages(
-    caller: CallerIs, id: str, include_internal: bool, limit: int | None, cursor: str | None
+    caller: CallerIs,
+    id: str,
+    include_internal: bool,
+    include_hidden: bool,
+    before: int | None,
+    after: int | None,
+    limit: int | None,
+    cursor: str | None,
 ) -> Response:
     most, place = page_limit(caller, limit), read_cursor(cursor)
-    if place is not None and not place.isdecimal():
-        raise InvalidArgumentError("cursor is what nextCursor of the page before was.")
-    before = None if place is None else int(place[:18])
-    found = await caller.user.conversations.messages(id, most + 1, include_internal, before)
-    if not found and await caller.user.conversations.get(id) is None:
-        raise NotFoundError("conversation", id)
-    has_more, shown = len(found) > most, found[-most:]
-    from recollect.server.answers import write_cursor
-
-    following = write_cursor(str(shown[0].seq)) if has_more else None
+    forward = after is not None and before is None
+    if place is not None:
+        if not place.isdecimal():
+            raise InvalidArgumentError("cursor is what nextCursor of the page before was.")
+        before, after = (before, int(place[:18])) if forward else (int(place[:18]), after)
+    found = await caller.user.conversations.messages(id, most + 1, include_internal, before, after, include_hidden)
+    has_more = len(found) > most
+    shown = found[:most] if forward else found[-most:]
+    following = write_cursor(str(shown[-1 if forward else 0].seq)) if has_more else None
     return answer(Page[Any](items=[MessageWire.of(each) for each in shown], next_cursor=following))
 
 

@@ -41,8 +41,8 @@ class RateWindows(Protocol):
     """How much of a limit was taken in a window of time, by all processes together.
 
     `take` adds up to `wanted` to what was taken of `name` in a window, but never past `most`, and gives how many were
-    granted. Windows of all names are numbered alike, by the clock; those ten or more before one that begins are
-    forgotten. A name outlives an erasure for as long: it names a credential, never a user.
+    granted. Windows of all names are numbered alike, by the clock; those more than ten before one that begins
+    are forgotten. A name outlives an erasure for as long: it names a credential, never a user.
     """
 
     async def take(self, name: str, window: int, wanted: int, most: int) -> int: ...

@@ -18,6 +18,8 @@ import pytest
 
 from recollect.errors import StoreClosedError
 from recollect.stores import Store
+from recollect.testing.stores.access import AccessContract
+from recollect.testing.stores.answers import AnswerContract
 from recollect.testing.stores.bindings import BindingContract
 from recollect.testing.stores.chains import ChainContract
 from recollect.testing.stores.conversations import ConversationContract
@@ -48,6 +50,8 @@ class StoreConformance(
     JobContract,
     ReconcileContract,
     SessionContract,
+    AccessContract,
+    AnswerContract,
     ErasureContract,
 ):
     """The contract of `recollect.stores.Store`."""

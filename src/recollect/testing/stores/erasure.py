@@ -8,6 +8,8 @@ from typing import Any
 from recollect.errors import NotFoundError
 from recollect.stores import Store
 from recollect.stores.ports.admin import COLLECTIONS, Collection, erased_subject
+from recollect.testing.stores.access import make_key
+from recollect.testing.stores.answers import answered
 from recollect.testing.stores.making import (
     DAY,
     FACT,
@@ -86,6 +88,9 @@ async def live(store: Store, scope: Scope) -> None:
     await bind(store, scope, scope.user_id, space_ids=(space.id,))
     [job] = await store.jobs.plan(scope, talk.id, version="v1", space_id=space.id, window_length=9_999, now=utc_now())
     await store.jobs.add_usage([UsageRecord(new_id("use"), scope, "extraction", utc_now(), job.id, talk.id, "m")])
+    await store.api_keys.create(make_key(scope), "d" * 64)
+    await answered(store, scope, "key-1", b'{"said": "Hi"}')
+    await answered(store, scope, "key-2", b"\xff\x00")
 
 
 class ErasureContract:
@@ -109,6 +114,11 @@ class ErasureContract:
         assert [entity["status"] for entity in found["entities"]] == ["ACTIVE", "MERGED"]
         assert [binding["created_by"] for binding in found["bindings"]] == ["maya"]
         assert [len(found[name]) for name in ("conversations", "sessions", "jobs", "usage")] == [1, 1, 1, 1]
+        [key] = found["api_keys"]
+        assert (key["role"], key["user_id"], "digest" in key) == ("user", "maya", False)
+        first, second = found["kept_answers"]
+        assert (first["key"], first["status"], first["body"]) == ("key-1", 200, '{"said": "Hi"}')
+        assert (second["key"], second["body_base64"]) == ("key-2", "/wA=")
         told = [event for event in await all_events(store) if event.scope == MAYA]
         assert [event["position"] for event in found["events"]] == [event.position for event in told]
 

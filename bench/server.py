@@ -1,0 +1,252 @@
+"""What a request costs the server, beside a plain FastAPI application and a plain Starlette stream, in one run.
+
+Each is one uvicorn worker, with uvloop and httptools. `append_user_message` is a POST to Recollect on a SQLite file, with
+an API key: it is authenticated, checked, stored in a transaction with its event, and answered when it is committed. The
+echo reads the same message as a pydantic model and gives one back. `deltas` are the events of a streamed turn whose model
+answers at once; `feed` are events of the log, read from the store and sent to a client that resumes. Starlette's stream
+yields ready-made events.
+
+Requests come from one process over some connections that are kept alive, one after the other on each. The CPU time is
+that of the server's process, all threads; the rate is what this machine's cores could do together with the client.
+Rounds are interleaved. Goals: a third of FastAPI's rate for the append, half of Starlette's for events, by CPU time.
+
+    python bench/server.py
+    python bench/server.py --rounds 3 --requests 2000 --events 20000 --json
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import platform
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from report import aligned, summary
+from running import Progress, publish, rotated
+
+WORKER = Path(__file__).parent / "workers" / "http_servers.py"
+START_SECONDS = 60.0
+TICKS = os.sysconf("SC_CLK_TCK")
+TEXT = "Where is my refund? I sent the parcel back on Tuesday, and the shop says that it has arrived. " * 2
+GOALS = {
+    "append": ("fastapi", "echo", 1 / 3),
+    "deltas": ("starlette", "events", 1 / 2),
+    "feed": ("starlette", "events", 1 / 2),
+}
+"""Ours, whose beside it, and which share of their rate is the goal."""
+
+
+@dataclass(frozen=True)
+class Server:
+    """A process that serves."""
+
+    pid: int
+    port: int
+    secret: str = ""
+    conversation: str = ""
+
+    def cpu(self) -> float:
+        """Seconds of CPU time so far."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+@contextmanager
+def serving(name: str, file: str) -> Iterator[Server]:
+    """A contender's server, until the block ends."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, str(WORKER), name, str(port), file]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        secret, talk = process.stdout.readline().split() if name == "recollect" else ("", "")
+        _await_port(port, process)
+        yield Server(process.pid, port, secret, talk)
+    finally:
+        process.terminate()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _await_port(port: int, process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while process.poll() is None and time.monotonic() < deadline:
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+        except OSError:
+            time.sleep(0.05)
+        else:
+            return
+    sys.exit(f"the server did not start (exit code {process.poll()})")
+
+
+def request(server: Server, path: str, body: Any = None) -> bytes:
+    """A request as bytes."""
+    content = b"" if body is None else json.dumps(body).encode()
+    head = (
+        f"{'GET' if body is None else 'POST'} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(content)}\r\n"
+    )
+    if body is not None:
+        head += "Content-Type: application/json\r\n"
+    if server.secret:
+        head += f"Authorization: Bearer {server.secret}\r\nX-Recollect-User: maya\r\n"
+    return f"{head}\r\n".encode() + content
+
+
+async def answered(server: Server, sent: bytes, count: int, connections: int) -> None:
+    """Send a request so often, over some connections."""
+    left = iter(range(count))
+
+    async def one() -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        for _ in left:
+            writer.write(sent)
+            head = await reader.readuntil(b"\r\n\r\n")
+            if not head.startswith(b"HTTP/1.1 201"):
+                raise SystemExit(f"not what was expected: {head.decode()}{(await reader.read(2_000)).decode()}")
+            length = next(line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
+            await reader.readexactly(int(length.partition(b":")[2]))
+        writer.close()
+
+    await asyncio.gather(*(one() for _ in range(connections)))
+
+
+async def streamed(server: Server, sent: bytes, count: int) -> None:
+    """Send a request, and read so many events of its answer."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=2**20)
+    writer.write(sent)
+    head = await reader.readuntil(b"\r\n\r\n")
+    if not head.startswith(b"HTTP/1.1 200"):
+        raise SystemExit(f"not what was expected: {head.decode()}{(await reader.read(2_000)).decode()}")
+    seen, rest = 0, b""
+    while seen < count:
+        piece = await reader.read(2**18)
+        if not piece:
+            raise SystemExit(f"the stream ended after {seen} of {count} events")
+        piece = rest + piece
+        seen += piece.count(b"\ndata: ")
+        rest = piece[-6:] if not piece.endswith(b"\ndata: ") else b""
+    writer.close()
+
+
+def measured(server: Server, work: Any, count: int) -> dict[str, float]:
+    """CPU milliseconds of one operation, and how many there were in a second."""
+    cpu, wall = server.cpu(), time.monotonic()
+    asyncio.run(work)
+    cpu, wall = server.cpu() - cpu, time.monotonic() - wall
+    return {"cpu_ms": cpu * 1_000 / count, "rate": count / wall}
+
+
+def run(options: argparse.Namespace) -> dict[str, Any]:
+    say = Progress()
+    samples: dict[str, list[dict[str, float]]] = defaultdict(list)
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        servers = {
+            name: stack.enter_context(serving(name, str(Path(folder) / "bench.db")))
+            for name in ("recollect", "fastapi", "starlette")
+        }
+        ours = servers["recollect"]
+        message = {"content": TEXT}
+        append = request(ours, f"/ai-conversations/{ours.conversation}/user-messages", message)
+        turn = request(ours, "/ai-conversations/chat", {"text": str(options.events), "space": None, "stream": True})
+        echo = request(servers["fastapi"], "/echo/conv_1", message)
+        events = request(servers["starlette"], f"/stream?count={options.events}&data=word")
+        feed = request(ours, "/ai-events?after=0")
+        tasks = {
+            "append": (ours, lambda: answered(ours, append, options.requests, options.connections), options.requests),
+            "echo": (
+                servers["fastapi"],
+                lambda: answered(servers["fastapi"], echo, options.requests, options.connections),
+                options.requests,
+            ),
+            "events": (
+                servers["starlette"],
+                lambda: streamed(servers["starlette"], events, options.events),
+                options.events,
+            ),
+            "deltas": (ours, lambda: streamed(ours, turn, options.events), options.events),
+            "feed": (ours, lambda: streamed(ours, feed, options.requests), options.requests),
+        }
+        for name, (_, work, _) in tasks.items():  # once, to warm up; the append also writes what the feed reads
+            say(f"warming up: {name}")
+            asyncio.run(work())
+        for number in range(options.rounds):
+            for name, (server, work, count) in rotated([*tasks.items()], number):
+                say(f"round {number + 1} of {options.rounds}: {name}")
+                samples[name].append(measured(server, work(), count))
+        say.end()
+    numbers = {
+        name: {kind: summary([each[kind] for each in taken]) for kind in ("cpu_ms", "rate")}
+        for name, taken in samples.items()
+    }
+    shares = {
+        name: {
+            "beside": beside,
+            "share": numbers[beside]["cpu_ms"]["median"] / numbers[name]["cpu_ms"]["median"],
+            "share_by_rate": numbers[name]["rate"]["median"] / numbers[beside]["rate"]["median"],
+            "goal": goal,
+        }
+        for name, (_, beside, goal) in GOALS.items()
+    }
+    return {"python": platform.python_version(), "rounds": options.rounds, "numbers": numbers, "shares": shares}
+
+
+TITLES = {
+    "append": "Recollect, append_user_message",
+    "echo": "plain FastAPI, echo",
+    "deltas": "Recollect, deltas of a turn",
+    "feed": "Recollect, event feed from the store",
+    "events": "plain Starlette, ready-made events",
+}
+
+
+def table(result: dict[str, Any]) -> str:
+    rows = [["", "CPU µs", "least", "a second"]]
+    for name, title in TITLES.items():
+        kinds = result["numbers"][name]
+        cpu, rate = kinds["cpu_ms"], kinds["rate"]
+        rows.append([title, f"{cpu['median'] * 1_000:.0f}", f"{cpu['min'] * 1_000:.0f}", f"{rate['median']:,.0f}"])
+    lines = [f"Python {result['python']}, {result['rounds']} rounds, interleaved.", "", *aligned(rows), ""]
+    for name, found in result["shares"].items():
+        met = "met" if found["share"] >= found["goal"] else "missed"
+        lines.append(
+            f"{TITLES[name]}: {found['share']:.2f} of the rate of {TITLES[found['beside']]} by CPU time"
+            f" ({found['share_by_rate']:.2f} by the clock); the goal of {found['goal']:.2f} is {met}."
+        )
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    made = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    made.add_argument("--rounds", type=int, default=5)
+    made.add_argument("--requests", type=int, default=3_000, help="requests of one round")
+    made.add_argument("--events", type=int, default=20_000, help="events of one round")
+    made.add_argument("--connections", type=int, default=16)
+    made.add_argument("--json", nargs="?", const="-", metavar="PATH")
+    made.add_argument("--check", action="store_true", help="exit with 1 if a goal is missed")
+    options = made.parse_args(arguments)
+    result = run(options)
+    publish(result, table(result), options.json)
+    missed = [name for name, found in result["shares"].items() if found["share"] < found["goal"]]
+    return 1 if options.check and missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

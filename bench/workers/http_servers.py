@@ -1,0 +1,108 @@
+"""One uvicorn worker that serves one contender, for bench/server.py: `python http_servers.py NAME PORT [FILE]`."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI
+from pydantic import BaseModel
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import StreamingResponse
+from starlette.routing import Route
+
+TENANT = "bench"
+
+
+def fastapi_echo() -> Any:
+    """The least that a FastAPI application does with a message: read it as a model, and give a model back."""
+
+    class Said(BaseModel):
+        content: str
+        idempotencyKey: str | None = None
+
+    class Stored(BaseModel):
+        id: str
+        conversationId: str
+        seq: int
+        content: list[dict[str, Any]]
+        createdAt: datetime
+
+    app = FastAPI()
+
+    @app.post("/echo/{id}", status_code=201)
+    async def echo(id: str, said: Said) -> Stored:
+        blocks = [{"type": "text", "text": said.content}]
+        return Stored(id="msg_1", conversationId=id, seq=1, content=blocks, createdAt=datetime.now())
+
+    return app
+
+
+def starlette_sse() -> Any:
+    """The least that Starlette does with events: each is yielded as it would be sent."""
+
+    async def stream(request: Request) -> StreamingResponse:
+        count, data = int(request.query_params["count"]), request.query_params["data"]
+
+        async def events() -> AsyncIterator[str]:
+            for number in range(count):
+                yield f'id: {number}\nevent: text\ndata: {{"text":"{data}"}}\n\n'
+
+        return StreamingResponse(events(), media_type="text/event-stream")
+
+    return Starlette(routes=[Route("/stream", stream)])
+
+
+def recollect(file: str) -> Any:
+    """Recollect's server on a SQLite file, with its guard, its logs and its metrics, as `recollect serve` has it.
+
+    The model gives as many deltas as the user's message says.
+    """
+    from recollect import Recollect
+    from recollect.server import ServerSettings, create_app
+    from recollect.types import ChatReply, StreamStop, TextDelta
+
+    class Counting:
+        name = model = "counting"
+        provider = "bench"
+
+        async def complete(self, *_: Any, **__: Any) -> ChatReply:
+            return ChatReply(text="")
+
+        async def stream(self, messages: Any, **__: Any) -> AsyncIterator[Any]:
+            count = int(str(messages[-1].content))
+            for _ in range(count):
+                yield TextDelta("word ")
+            yield StreamStop("end_turn", reply=ChatReply(text="word " * count))
+
+    rc = Recollect(file, model=Counting(), worker=False, embedder=None, summary_every=None)
+    app = create_app(rc, ServerSettings(rate_limit=None))
+
+    @asynccontextmanager
+    async def lifespan(inner: Any, begin: Any = app.router.lifespan_context) -> AsyncIterator[Any]:
+        async with begin(inner) as state:
+            made = await rc.keys.create("app", tenant_id=TENANT)
+            talk = await rc.user("maya", TENANT).conversations.create("bench")
+            print(made.secret, talk.id, flush=True)
+            yield state
+
+    app.router.lifespan_context = lifespan
+    return app
+
+
+def main() -> None:
+    name, port = sys.argv[1], int(sys.argv[2])
+    apps = {"fastapi": fastapi_echo, "starlette": starlette_sse}
+    app = recollect(sys.argv[3]) if name == "recollect" else apps[name]()
+    config = uvicorn.Config(app, host="127.0.0.1", port=port, access_log=False, log_level="warning", lifespan="auto")
+    asyncio.Runner(loop_factory=config.get_loop_factory()).run(uvicorn.Server(config).serve())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,46 @@
+"""Everyone's bindings on a server, for admins."""
+
+from __future__ import annotations
+
+import builtins
+
+from recollect.client.handle import RemoteHandle
+from recollect.client.pages import listed
+from recollect.client.transport import path_of
+from recollect.client.values import given, named
+from recollect.conversations import checks
+from recollect.memory.binding_checks import PolicyLike
+from recollect.types.bindings import Binding
+from recollect.wire.bindings import BindingWire
+
+HERE = ("ai-admin", "bindings")
+
+
+class RemoteBindings(RemoteHandle):
+    """Every binding of the credential's tenant and app, whoever made it."""
+
+    async def list(self) -> builtins.list[Binding]:
+        """All bindings, the oldest first."""
+        return await listed(self._transport, path_of(*HERE), BindingWire, None, user=self._user, query={})
+
+    async def get(self, id: str) -> Binding | None:
+        """The binding of that id, or None."""
+        found = await self._found(*HERE, id)
+        return None if found is None else _binding(found)
+
+    async def update(
+        self, id: str, extraction_policy: PolicyLike | None = None, enabled: bool | None = None
+    ) -> Binding:
+        """Change when a binding extracts, or pause it with `enabled=False`."""
+        body = given(extraction_policy=named(extraction_policy), enabled=enabled)
+        path = path_of(*HERE, checks.known_id("binding", id))
+        return _binding(await self._transport.call("PATCH", path, user=self._user, body=body))
+
+    async def delete(self, id: str) -> None:
+        """End a binding; memories it made stay."""
+        await self._delete(path_of(*HERE, checks.known_id("binding", id)))
+
+
+def _binding(told: object) -> Binding:
+    binding: Binding = BindingWire.model_validate(told).value()
+    return binding

@@ -1,0 +1,105 @@
+"""`user.memory` of a server: bindings, extraction and its jobs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from recollect.client.handle import RemoteHandle
+from recollect.client.pages import listed
+from recollect.client.transport import path_of
+from recollect.client.values import given, named
+from recollect.conversations import checks
+from recollect.memory.binding_checks import PolicyLike, ScopeLike
+from recollect.types.bindings import Binding, ConversationScope
+from recollect.types.jobs import ExtractionRun, Job
+from recollect.wire.bindings import BindingWire
+from recollect.wire.jobs import JobWire
+
+HERE = "ai-memory"
+LONGEST_WAIT = 20.0
+"""How many seconds one request waits."""
+
+
+class RemoteExtracting(RemoteHandle):
+    """What turns conversations into memories."""
+
+    async def create_binding(
+        self,
+        conversation_scope: ScopeLike | Iterable[ScopeLike],
+        memory_space_ids: Iterable[str],
+        extraction_policy: PolicyLike | None = None,
+        *,
+        once: bool = False,
+    ) -> Binding:
+        """From now on, let conversations become memories."""
+        single = isinstance(conversation_scope, ConversationScope | Mapping)
+        scopes: Any = named(conversation_scope) if single else [named(each) for each in conversation_scope]
+        body = given(memory_space_ids=memory_space_ids, extraction_policy=named(extraction_policy), once=once or None)
+        return self._binding(await self._post(path_of(HERE, "bindings"), {**body, "conversationScope": scopes}))
+
+    async def get_binding(self, id: str) -> Binding | None:
+        """The binding of that id, if this user made it or it is about this user's conversations, or None."""
+        found = await self._found(HERE, "bindings", id)
+        return None if found is None else self._binding(found)
+
+    async def list_bindings(self) -> list[Binding]:
+        """The bindings this user made, and those that are about this user's conversations."""
+        path = path_of(HERE, "bindings")
+        return await listed(self._transport, path, BindingWire, None, user=self._user, query={})
+
+    async def update_binding(
+        self, id: str, extraction_policy: PolicyLike | None = None, enabled: bool | None = None
+    ) -> Binding:
+        """Change when a binding extracts, or pause it with `enabled=False`; what it is about never changes."""
+        body = given(extraction_policy=named(extraction_policy), enabled=enabled)
+        path = path_of(HERE, "bindings", checks.known_id("binding", id))
+        return self._binding(await self._transport.call("PATCH", path, user=self._user, body=body))
+
+    async def delete_binding(self, id: str) -> None:
+        """End a binding, for everyone it is about; memories it made stay."""
+        await self._delete(path_of(HERE, "bindings", checks.known_id("binding", id)))
+
+    async def run_extraction_for_conversation(
+        self, conversation_id: str, extraction_version: str | None = None, *, space_id: str | None = None
+    ) -> ExtractionRun:
+        """Extract a conversation now, open or closed, as often as you like: what is known already is not added again."""
+        body = given(conversation_id=conversation_id, extraction_version=extraction_version, space_id=space_id)
+        found = await self._post(path_of(HERE, "extractions"), body)
+        return ExtractionRun(tuple(self._job(each) for each in found["jobs"]))
+
+    async def list_jobs(
+        self, conversation_id: str | None = None, status: str | None = None, limit: int | None = None
+    ) -> list[Job]:
+        """This user's extraction jobs, the newest first."""
+        query = given(conversation_id=conversation_id, status=status)
+        path = path_of(HERE, "jobs")
+        return await listed(
+            self._transport, path, JobWire, 100 if limit is None else limit, user=self._user, query=query
+        )
+
+    async def get_job(self, id: str) -> Job | None:
+        """A job as it stands now, or None."""
+        found = await self._found(HERE, "jobs", id)
+        return None if found is None else self._job(found)
+
+    async def wait_for_extraction(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109 - it is not an error
+        """Wait until this user's conversations that were closed have become memories; False if they have not by then."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            left = LONGEST_WAIT if deadline is None else min(LONGEST_WAIT, max(0.0, deadline - time.monotonic()))
+            path = path_of(HERE, "extractions", "wait")
+            told = await self._transport.call("POST", path, user=self._user, body={"timeout": left}, is_read=True)
+            if told["done"] or (deadline is not None and time.monotonic() >= deadline):
+                return bool(told["done"])
+
+    @staticmethod
+    def _binding(told: Any) -> Binding:
+        binding: Binding = BindingWire.model_validate(told).value()
+        return binding
+
+    @staticmethod
+    def _job(told: Any) -> Job:
+        job: Job = JobWire.model_validate(told).value()
+        return job

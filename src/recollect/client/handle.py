@@ -1,0 +1,40 @@
+"""What all handles of a user share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from recollect.client.transport import Transport, path_of
+from recollect.conversations import checks
+
+
+class RemoteHandle:
+    """A part of what a server keeps of one user."""
+
+    def __init__(self, transport: Transport, user: str | None) -> None:
+        self._transport = transport
+        self._user = user
+
+    async def _post(self, path: str, body: Any = None, *, key: str | None = None, native: bool = False) -> Any:
+        headers = None if key is None else {"Idempotency-Key": header_text("idempotency_key", key)}
+        return await self._transport.call(
+            "POST", path, user=self._user, body={} if body is None else body, headers=headers, is_native=native
+        )
+
+    async def _delete(self, path: str) -> Any:
+        return await self._transport.call("DELETE", path, user=self._user)
+
+    async def _found(self, *parts: str) -> Any:
+        """What is at a path whose last part is an id, or None."""
+        if not checks.is_id(parts[-1]) or not parts[-1]:
+            return None
+        return await self._transport.found("GET", path_of(*parts), user=self._user)
+
+
+def header_text(what: str, value: str) -> str:
+    """A text that may stand in a header: printable ASCII."""
+    from recollect.errors import InvalidArgumentError
+
+    if not isinstance(value, str) or not value.isascii() or not value.isprintable() or value != value.strip():
+        raise InvalidArgumentError(f"{what} is sent in a header, so it is printable ASCII, not {value!r:.80}.")
+    return value

@@ -1,0 +1,61 @@
+"""Tools that run where the client is: the server tells which calls it wants, and is given what came of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from recollect.chat.approval import Approval, as_approvals, check_runnable, decided, with_changed_input
+from recollect.conversations.turn_options import ToolHandler, described_tool
+from recollect.tools import Tool, tools_by_name
+from recollect.tools.dispatch import dispatch_all
+from recollect.types import ToolCall, ToolResult
+
+
+class LocalTools:
+    """The tools of a turn, and what a person has decided on their calls."""
+
+    def __init__(
+        self, tools: Sequence[Any] | None, handler: ToolHandler | None, approvals: Mapping[str, Any] | None
+    ) -> None:
+        self._tools = tools_by_name([described_tool(entry, handler) for entry in tools or ()])
+        self._decisions = {} if approvals is None else as_approvals(approvals)
+
+    def described(self) -> list[dict[str, Any]] | None:
+        """What the server is told of them."""
+        found = [
+            {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
+            for tool in self._tools.values()
+        ]
+        return found or None
+
+    def others(self) -> dict[str, Any]:
+        """Decisions on calls that are not known to be ours."""
+        return {
+            id: {"approved": each.approved, "reason": each.reason, "input": each.input}
+            for id, each in self._decisions.items()
+        }
+
+    async def results(self, pending: Sequence[ToolCall]) -> list[dict[str, Any]]:
+        """What came of the calls that may run now, or that were refused; none if all of them wait for a person."""
+        ready = [call for call in pending if self._may_run(call)]
+        asked: list[ToolCall] = []
+        refused: list[ToolResult] = []
+        for call in ready:
+            decision = decided(call, self._decisions.pop(call.id, Approval(True)))
+            if isinstance(decision, ToolResult):
+                refused.append(decision)
+            else:
+                check_runnable(decision, self._tools.get(call.name)) if decision is not call else None
+                asked.append(decision)
+        given = await dispatch_all(asked, self._tools)
+        originals = {call.id: call for call in ready}
+        told = [with_changed_input(result, originals[call.id], call) for call, result in zip(asked, given, strict=True)]
+        return [
+            {"toolUseId": result.id, "content": result.content, "isError": result.is_error}
+            for result in (*told, *refused)
+        ]
+
+    def _may_run(self, call: ToolCall) -> bool:
+        tool: Tool | None = self._tools.get(call.name)
+        return tool is not None and (call.id in self._decisions or not tool.requires_approval)

@@ -1,0 +1,133 @@
+"""Tools that clients run: a turn ends with the calls of them, and goes on with the results that are posted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import SchemaError
+
+from recollect.chat.approval import Approval
+from recollect.conversations import checks
+from recollect.errors import AlreadyDecidedError, InvalidArgumentError, NotFoundError
+from recollect.tools import Tool
+from recollect.tools.context import current_call
+from recollect.types import ToolCall, ToolResult
+from recollect.types.blocks import chat_messages
+from recollect.user import User
+from recollect.wire.turn_inputs import ApprovalIn, ToolIn, ToolResultIn, TurnInput
+
+LOOK_BACK = 500
+"""How far back in a conversation a call is looked for that does not wait any more."""
+
+
+def external_tools(described: Sequence[ToolIn], results: Mapping[str, ToolResult] | None = None) -> list[Tool]:
+    """Tools for the model to call, which give what clients have posted for the calls.
+
+    Their arguments are not checked here: that is for those who run them, and a schema with a costly pattern is harmless
+    so.
+    """
+    posted = results or {}
+
+    async def give(**_: Any) -> ToolResult:
+        call = current_call()
+        assert call is not None and call.id in posted, "only calls with a result are approved"
+        return posted[call.id]
+
+    return [
+        Tool(
+            tool.name,
+            tool.description,
+            _checked(tool.name, tool.parameters),
+            give,
+            requires_approval=True,
+            bind=lambda values: ([], dict(values)),
+        )
+        for tool in described
+    ]
+
+
+def posted_results(given: Sequence[ToolResultIn]) -> dict[str, ToolResult]:
+    """The results that were posted, by the ids of their calls."""
+    found: dict[str, ToolResult] = {}
+    for each in given:
+        if each.tool_use_id in found:
+            raise InvalidArgumentError(f"toolResults has two results for the call {each.tool_use_id!r}.")
+        block = {"type": "tool_result", "tool_use_id": each.tool_use_id, "content": each.content}
+        message = chat_messages("tool", checks.content([{**block, "is_error": each.is_error}]))[0]
+        parts = message.parts
+        found[each.tool_use_id] = ToolResult(each.tool_use_id, str(message.content), each.is_error, parts=parts)
+    return found
+
+
+class Continuation:
+    """What goes on with a turn: results of calls, and decisions not to make them."""
+
+    def __init__(self, body: TurnInput) -> None:
+        self._tools = body.tools or []
+        self._results = posted_results(body.tool_results or ())
+        self._decisions = {id: _decision(id, each) for id, each in (body.approvals or {}).items()}
+        both = self._results.keys() & self._decisions.keys()
+        if both:
+            raise InvalidArgumentError(f"call {min(both)!r} has a result and a decision: pass one of them.")
+        self.is_there = bool(self._results or self._decisions)
+
+    @property
+    def tools(self) -> list[Tool] | None:
+        """The tools of the turn."""
+        return external_tools(self._tools, self._results) or None
+
+    @property
+    def approvals(self) -> dict[str, Any] | None:
+        """For `run_turn`: calls that have a result are run, which gives it."""
+        return {**self._decisions, **dict.fromkeys(self._results, True)} if self.is_there else None
+
+    async def check(self, user: User, conversation_id: str) -> None:
+        """Refuse what fits no call: nothing is kept of it then."""
+        if not self.is_there:
+            return
+        known = {call.id: call for call in await user.conversations.pending(conversation_id)}
+        ids = {*self._results, *self._decisions}
+        if not ids <= known.keys():
+            known = await self._known(user, conversation_id, ids - known.keys()) | known
+        named = {tool.name for tool in self._tools}
+        for id in self._results:
+            if known[id].name not in named:
+                raise InvalidArgumentError(
+                    f"call {id!r} is of the tool {known[id].name!r}, which is not in `tools`: pass the same as before."
+                )
+
+    async def _known(self, user: User, conversation_id: str, ids: set[str]) -> dict[str, ToolCall]:
+        """Calls that do not wait any more. Of the last reply they may be posted again: a turn that was cut off goes on."""
+        found: dict[str, ToolCall] = {}
+        last: frozenset[str] = frozenset()
+        if await user.conversations.get(conversation_id) is None:
+            raise NotFoundError("conversation", conversation_id)
+        for message in await user.conversations.messages(conversation_id, LOOK_BACK, include_internal=True):
+            if message.tool_calls:
+                found.update((call.id, call) for call in message.tool_calls)
+                last = frozenset(call.id for call in message.tool_calls)
+        unknown = ids - found.keys()
+        if unknown:
+            raise InvalidArgumentError(f"no call {min(unknown)!r} is in the conversation: use the ids of `pending`.")
+        if not ids <= last:
+            raise AlreadyDecidedError(conversation_id, sorted(ids))
+        return found
+
+
+def _decision(id: str, given: bool | ApprovalIn) -> Approval:
+    decision = Approval(given) if isinstance(given, bool) else Approval(given.approved, given.reason, given.input)
+    if decision.approved:
+        raise InvalidArgumentError(f"call {id!r} is yours to run: post what it gave in toolResults.")
+    return decision
+
+
+def _checked(name: str, schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    try:
+        Draft202012Validator.check_schema(schema)
+    except SchemaError as error:
+        raise InvalidArgumentError(f"the parameters of tool {name!r} are no JSON schema: {error.message:.200}.") from None
+    except RecursionError:
+        raise InvalidArgumentError(f"the parameters of tool {name!r} are nested too deeply.") from None
+    return schema

@@ -1,0 +1,46 @@
+"""Answers that are too large to hold: they are written to a file without a name first, and sent from there."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import BinaryIO
+
+from starlette.responses import StreamingResponse
+from starlette.types import Message, Receive, Scope, Send
+
+PIECE = 256 * 1024
+
+
+class FileAnswer(StreamingResponse):
+    """An opened file as a download, from its beginning. The file is closed when it was sent, or could not be.
+
+    A client that takes nothing for `stalled_seconds` is left.
+    """
+
+    def __init__(self, file: BinaryIO, size: int, name: str, media_type: str, stalled_seconds: float) -> None:
+        headers = {
+            "Content-Length": str(size),
+            "Content-Disposition": f'attachment; filename="{name}"',
+            "Cache-Control": "no-store",
+        }
+        super().__init__(_pieces(file), headers=headers, media_type=media_type)
+        self._file = file
+        self._stalled_seconds = stalled_seconds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def sending(message: Message) -> None:
+            async with asyncio.timeout(self._stalled_seconds):
+                await send(message)
+
+        try:
+            with contextlib.suppress(TimeoutError):  # nobody is there to be told
+                await super().__call__(scope, receive, sending)
+        finally:
+            self._file.close()
+
+
+async def _pieces(file: BinaryIO) -> AsyncIterator[bytes]:
+    while piece := await asyncio.to_thread(file.read, PIECE):
+        yield piece

@@ -1,0 +1,152 @@
+"""Every request is seen: it has an id, one line in the log, and a place in the metrics; failures have an answer."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import secrets
+import time
+from typing import Any
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from recollect.server.logs import request_id_now, trace_id_now
+from recollect.server.metrics import Metrics
+from recollect.server.problems import problem
+from recollect.server.tracing import RequestSpan, new_trace_id, read_parent
+
+log = logging.getLogger("recollect.server")
+access_log = logging.getLogger("recollect.server.access")
+
+REQUEST_ID_HEADER = "X-Request-Id"
+NO_ROUTE = "(none)"
+"""The route of what matches none: paths are not for labels, as there are endlessly many."""
+
+LEFT = 499
+"""The status in the log of a request that nobody waited for any more."""
+
+QUIET = frozenset({"/health/live", "/health/ready", "/metrics"})
+"""What is asked every few seconds by machines, and of interest only when it fails."""
+
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+
+_PLAIN_ID = re.compile(r"[A-Za-z0-9._:-]{1,100}")
+
+
+class Observing:
+    """The outermost layer. Puts `request_id` and `trace_id` in `scope["state"]`, and turns what nobody foresaw into a
+    500 that names the request; where the answer has begun already, the connection ends instead."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app = app
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        seen = _Seen(scope, send, self._metrics)
+        tokens = request_id_now.set(seen.request_id), trace_id_now.set(seen.trace_id)
+        try:
+            with seen.span:
+                try:
+                    await self._answered(seen, receive)
+                finally:
+                    seen.end()
+        finally:
+            request_id_now.reset(tokens[0])
+            trace_id_now.reset(tokens[1])
+
+    async def _answered(self, seen: _Seen, receive: Receive) -> None:
+        try:
+            await self._app(seen.scope, receive, seen.send)
+        except asyncio.CancelledError:
+            seen.status = seen.status or LEFT
+            raise
+        except Exception as error:
+            log.error("a request failed: %s", type(error).__name__, exc_info=error)
+            if seen.status:  # not completing the answer makes the server end the connection
+                seen.status = 500
+                return
+            detail = f"The server failed. Its log has the reason, under the request {seen.request_id}."
+            answer = problem(500, "failed", detail, request_id=seen.request_id)
+            await answer(seen.scope, receive, seen.send)
+
+
+class _Seen:
+    """A request while it is answered."""
+
+    def __init__(self, scope: Scope, send: Send, metrics: Metrics) -> None:
+        headers = Headers(scope=scope)
+        parent = read_parent(headers.get("traceparent"))
+        self.scope = scope
+        self.method = scope["method"] if scope["method"] in METHODS else "OTHER"
+        self.span = RequestSpan(self.method, parent)
+        self.request_id = _request_id(headers.get(REQUEST_ID_HEADER))
+        self.trace_id = self.span.trace_id or (parent.trace_id if parent else new_trace_id())
+        self.status = 0
+        self._send = send
+        self._metrics = metrics
+        self._root = scope.get("root_path", "")
+        self._begun = time.perf_counter()
+        self._size = 0
+        self._is_stream = False
+        state = scope.setdefault("state", {})
+        state["request_id"], state["trace_id"] = self.request_id, self.trace_id
+
+    async def send(self, message: Message) -> None:
+        """Pass on a part of the answer."""
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            headers = MutableHeaders(scope=message)
+            headers[REQUEST_ID_HEADER] = self.request_id
+            if headers.get("content-type", "").startswith("text/event-stream"):
+                self._is_stream = True
+                self._metrics.stream_begins()
+        elif message["type"] == "http.response.body":
+            self._size += len(message.get("body", b""))
+        await self._send(message)
+
+    def end(self) -> None:
+        """Note how it went."""
+        seconds, route, status = time.perf_counter() - self._begun, self._route(), self.status or LEFT
+        if self._is_stream:
+            self._metrics.stream_ends()
+        self._metrics.request_ends(self.method, route, status, seconds)
+        whose = self._whose()
+        self.span.answered(f"{self.method} {route}", status, {"http.route": route})
+        level = logging.DEBUG if route in QUIET and status < 400 else logging.INFO
+        if access_log.isEnabledFor(level):
+            fields = {
+                "method": self.method,
+                "route": route,
+                "status": status,
+                "ms": round(seconds * 1_000, 1),
+                "bytes": self._size,
+                **whose,
+            }
+            line = "%s %s %d, %.1f ms, %d bytes"
+            access_log.log(level, line, *list(fields.values())[:5], extra={"fields": fields})
+
+    def _route(self) -> str:
+        """The template of the path, in which ids are names in braces."""
+        mounted = self.scope.get("root_path", "").removeprefix(self._root)
+        path = getattr(self.scope.get("route"), "path", None)
+        if path is None:
+            return mounted or NO_ROUTE
+        return str(mounted or path)
+
+    def _whose(self) -> dict[str, Any]:
+        caller = self.scope["state"].get("caller")
+        if caller is None:
+            return {}
+        return {"credential": caller.principal.id, "tenant": caller.principal.tenant_id}
+
+
+def _request_id(given: str | None) -> str:
+    """The caller's own if it is short and plain, since it goes into logs and headers; or a new one."""
+    if given is not None and _PLAIN_ID.fullmatch(given):
+        return given
+    return f"req_{secrets.token_hex(12)}"

@@ -1,0 +1,102 @@
+"""A completion is a turn of a chat: the model gets the client's messages, and the log what is new in them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Any
+
+from recollect.chat import ChatOptions
+from recollect.conversations.turn_requests import Prepared, TurnLog, TurnRequest
+from recollect.errors import AlreadyAnsweredError
+from recollect.server.openai.placing import BETWEEN, LOOK_BACK, LogEnd
+from recollect.server.openai.reading import Chat as Sent
+from recollect.server.openai.reading import attached_to, words_of
+from recollect.turn.attachments import attachments_of, summed_up
+from recollect.turn.chatting import Chat, ChatArguments
+from recollect.turn.tolerating import tolerated
+from recollect.turn.values import TurnResult
+from recollect.types import Message, ReplyDelta, TextDelta
+from recollect.types.blocks import TextBlock
+from recollect.user import User
+
+class Completion(Chat):
+    """A chat whose client keeps the history. `conversation_id` is known once the turn has begun."""
+
+    def __init__(
+        self, user: User, sent: Sent, namespace: str, space: str | None, model: Any, given: ChatArguments
+    ) -> None:
+        self._sent = sent
+        self._logged = [_as_logged(message) for message in sent.said]
+        attached = [part for message in sent.said for part in attached_to(message)]
+        said = BETWEEN.join(map(words_of, sent.said)) if sent.said else sent.topic
+        super().__init__(user, said, namespace, space, model, {**given, "attachments": attached})
+        self.conversation_id: str | None = None
+
+    async def answer(self) -> TurnResult:
+        """The answer; that of the same request, if it was answered while this one waited."""
+        try:
+            return await super().answer()
+        except AlreadyAnsweredError as error:
+            return self._told(error.text)
+
+    async def stream(self) -> AsyncGenerator[ReplyDelta | TurnResult, None]:
+        """The answer as it comes, and the result last."""
+        try:
+            async with aclosing(super().stream()) as items:
+                async for item in items:
+                    yield item
+        except AlreadyAnsweredError as error:
+            yield TextDelta(error.text)
+            yield self._told(error.text)
+
+    def _told(self, text: str) -> TurnResult:
+        return TurnResult(ok=True, text=text, conversation_id=self.conversation_id)
+
+    async def _request(self) -> TurnRequest:
+        asked = await super()._request()
+        self.conversation_id = asked.conversation_id
+        end = LogEnd(await self._end_of_log())
+        return replace(
+            asked,
+            draft=self._draft(asked, end),
+            prepare=lambda: self._resumed(asked, end),
+            plan=self._plan,
+        )
+
+    async def _end_of_log(self) -> Sequence[Any]:
+        if self.conversation_id is None:
+            return ()
+        reading = self._user.conversations.raw_turns(self.conversation_id, limit=LOOK_BACK)
+        return await tolerated(reading, "recall", self._problems) or ()
+
+    def _draft(self, asked: TurnRequest, end: LogEnd) -> Any:
+        """What the user says that is not in the log yet; all of it is the message that was stored before."""
+        if not self._sent.said or asked.draft is None:
+            return None
+        fresh = end.fresh(self._logged)
+        content = TextBlock(BETWEEN.join(fresh.texts or self._logged[-1:]))
+        return replace(asked.draft, content=(content,), idempotency_key=asked.draft.idempotency_key or fresh.key)
+
+    async def _resumed(self, asked: TurnRequest, end: LogEnd) -> Prepared:
+        """Results of tools are stored first: they belong to the turn that asked for them."""
+        missing = end.missing(self._sent.results)
+        if missing and self.conversation_id is not None:
+            storing = self._user.conversations.append_messages(self.conversation_id, missing)
+            await tolerated(storing, "store_user", self._problems)
+        assert asked.prepare is not None
+        return await asked.prepare()
+
+    async def _plan(
+        self, options: ChatOptions, history: list[Message], log: TurnLog
+    ) -> tuple[ChatOptions, list[Message]]:
+        """The history is the client's."""
+        if log.answered is not None:
+            raise AlreadyAnsweredError(log.answered)
+        return options, list(self._sent.messages)
+
+
+def _as_logged(message: Message) -> str:
+    """A user's message as the log keeps it: the words, and a line for each thing attached."""
+    return summed_up(words_of(message), attachments_of(attached_to(message)))

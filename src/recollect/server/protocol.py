@@ -1,0 +1,70 @@
+"""HTTP as it comes in: a client has so long, and so many bytes, to say what it wants."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+HEAD_SECONDS = 20.0
+HEAD_BYTES = 64 * 1024
+"""How long the head of a request may take, and how large it may be."""
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """Ends connections whose request does not come: uvicorn waits for it as long as the client likes."""
+
+    head_seconds = HEAD_SECONDS
+
+    def __init__(self, *given: Any, **more: Any) -> None:
+        super().__init__(*given, **more)
+        self._in_head = True
+        self._head_size = 0
+        self._deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """A client is there."""
+        super().connection_made(transport)
+        self._begin_waiting()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """A client is gone."""
+        self._end_waiting()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """A client said something."""
+        super().data_received(data)
+        if not self._in_head:
+            return
+        self._head_size += len(data)
+        if self._head_size > HEAD_BYTES and not self.transport.is_closing():
+            self.send_400_response(f"The head of a request has at most {HEAD_BYTES} bytes here.")
+        elif self._deadline is None:
+            self._begin_waiting()
+
+    def on_headers_complete(self) -> None:
+        """The head is read."""
+        self._in_head, self._head_size = False, 0
+        self._end_waiting()
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """The body is read, and what follows is another head."""
+        self._in_head = True
+        super().on_message_complete()
+
+    def _begin_waiting(self) -> None:
+        self._deadline = self.loop.call_later(self.head_seconds, self._give_up)
+
+    def _end_waiting(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _give_up(self) -> None:
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._begin_waiting()  # the request before it is still answered
+        elif not self.transport.is_closing():
+            self.transport.close()

@@ -1,0 +1,67 @@
+"""`/ai-memory`: entities, what memories are about."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Query, Response
+
+from recollect.errors import NotFoundError
+from recollect.server.answers import LimitIs, answer, page_limit, problems
+from recollect.server.callers import CallerIs, UserIs
+from recollect.server.route import Route
+from recollect.server.routes.memory import SpaceIs
+from recollect.wire.base import Page
+from recollect.wire.bounds import EntityTypeIn
+from recollect.wire.memory import CreateEntity, EntityWire, MergeEntity
+
+router = APIRouter(prefix="/ai-memory", tags=["memory"], route_class=Route)
+
+EntityIs = Annotated[str, Path(max_length=200, examples=["ent_018f3c0de0a17b2c4d5e6f708192"])]
+TypeIs = Annotated[EntityTypeIn | None, Query(description="Of all types, if not said.")]
+
+
+@router.post("/spaces/{space_id}/entities", status_code=201, response_model=EntityWire, responses=problems(404))
+async def create_entity(user: UserIs, space_id: SpaceIs, body: CreateEntity) -> Response:
+    """Make an entity that atoms can be about."""
+    return answer(EntityWire.of(await user.memory.create_entity(space_id, **body.arguments())), 201)
+
+
+@router.get("/spaces/{space_id}/entities", response_model=Page[EntityWire], responses=problems(404))
+async def search_entities(
+    caller: CallerIs,
+    space_id: SpaceIs,
+    query: Annotated[str | None, Query(max_length=4_000)] = None,
+    type: TypeIs = None,
+    limit: LimitIs = None,
+) -> Response:
+    """Entities whose names or description match, the best first; without a query, those most spoken of."""
+    most = None if limit is None else page_limit(caller, limit)
+    found = await caller.user.memory.search_entities(space_id, query, type, most)
+    return answer(Page[Any](items=[EntityWire.of(entity) for entity in found]))
+
+
+@router.get("/spaces/{space_id}/entities/by-name", response_model=EntityWire, responses=problems(404))
+async def find_entity_by_name(
+    user: UserIs, space_id: SpaceIs, name: Annotated[str, Query(max_length=500)], type: TypeIs = None
+) -> Response:
+    """The entity called that, by its own name or by an alias; case, accents and spacing do not matter."""
+    found = await user.memory.find_entity_by_name(space_id, type, name)
+    if found is None:
+        raise NotFoundError("entity", name)
+    return answer(EntityWire.of(found))
+
+
+@router.get("/entities/{id}", response_model=EntityWire, responses=problems(404))
+async def get_entity(user: UserIs, id: EntityIs) -> Response:
+    """An entity, also one that was merged: `mergedInto` names the one that stands for it."""
+    found = await user.memory.get_entity(id)
+    if found is None:
+        raise NotFoundError("entity", id)
+    return answer(EntityWire.of(found))
+
+
+@router.post("/entities/{id}/merge", response_model=EntityWire, responses=problems(404))
+async def merge_entities(user: UserIs, id: EntityIs, body: MergeEntity) -> Response:
+    """Let this entity stand for another: atoms about the alias become atoms about it, and the names are kept."""
+    return answer(EntityWire.of(await user.memory.merge_entities(id, body.alias_id)))

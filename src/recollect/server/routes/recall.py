@@ -1,0 +1,44 @@
+"""`/ai-memory/spaces/{id}/recall-…`: what is remembered, by topic, by entity, along time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Response
+
+from recollect.server.answers import answer, page_limit, problems
+from recollect.server.callers import Caller, CallerIs
+from recollect.server.route import Route
+from recollect.server.routes.memory import SpaceIs
+from recollect.wire.base import Input
+from recollect.wire.recall import RecallByEntity, RecallByTopic, RecallResultWire, RecallTimeline
+
+router = APIRouter(prefix="/ai-memory/spaces/{space_id}", tags=["memory"], route_class=Route)
+
+
+@router.post("/recall-by-topic", response_model=RecallResultWire, responses=problems(404, 502))
+async def recall_by_topic(caller: CallerIs, space_id: SpaceIs, body: RecallByTopic) -> Response:
+    """What answers a question best, ranked by words, meaning, time, speakers, entities, age and importance."""
+    found = await caller.user.memory.recall_by_topic(space_id, **_arguments(caller, body))
+    return answer(RecallResultWire.of(found))
+
+
+@router.post("/recall-by-entity", response_model=RecallResultWire, responses=problems(404))
+async def recall_by_entity(caller: CallerIs, space_id: SpaceIs, body: RecallByEntity) -> Response:
+    """Everything about an entity, the newest first. A name that no entity has recalls what mentions it."""
+    found = await caller.user.memory.recall_by_entity(space_id, **_arguments(caller, body))
+    return answer(RecallResultWire.of(found))
+
+
+@router.post("/recall-timeline", response_model=RecallResultWire, responses=problems(404, 502))
+async def recall_timeline(caller: CallerIs, space_id: SpaceIs, body: RecallTimeline) -> Response:
+    """How things changed: what held at some moment from `from` to `to`, the oldest first, even if it is over."""
+    found = await caller.user.memory.recall_timeline(space_id, **_arguments(caller, body))
+    return answer(RecallResultWire.of(found))
+
+
+def _arguments(caller: Caller, body: Input) -> dict[str, Any]:
+    given = body.arguments()
+    if given.get("limit") is not None:
+        given["limit"] = page_limit(caller, given["limit"])
+    return given

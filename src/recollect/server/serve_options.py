@@ -1,0 +1,71 @@
+"""What `recollect serve` is told, as a value that worker processes can be given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from recollect.errors import ConfigurationError
+from recollect.server.logs import LogFormat
+from recollect.server.settings import JwtSettings, ServerSettings
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """How to serve. `agents` are files, folders, or `module:attribute`; `models` may be named by callers besides
+    `model`. `trust_proxy` are addresses of proxies whose word on who calls is taken. `open` is found out by
+    `checked`, not given."""
+
+    url: str = field(default="recollect.db", repr=False)
+    host: str = "127.0.0.1"
+    port: int = 8765
+    workers: int = 1
+    model: str | None = None
+    models: tuple[str, ...] = ()
+    agents: tuple[str, ...] = ()
+    extractor: Literal["llm", "verbatim"] | None = None
+    prompts: str | None = None
+    runs_jobs: bool = True
+    jwt: JwtSettings | None = None
+    cors_origins: tuple[str, ...] = ()
+    allowed_hosts: tuple[str, ...] = ()
+    rate_limit: int | None = 600
+    shutdown_seconds: float = 30.0
+    metrics_token: str | None = field(default=None, repr=False)
+    trust_proxy: tuple[str, ...] = ()
+    log_format: LogFormat = "auto"
+    verbose: bool = False
+    open: bool = False
+
+    def __post_init__(self) -> None:
+        if self.workers < 1:
+            raise ConfigurationError(f"workers is at least 1, not {self.workers}.")
+        if self.workers > 1 and not self.is_on_postgres:
+            raise ConfigurationError(
+                "Several workers need PostgreSQL (--url postgresql://…): one process serves a SQLite file."
+            )
+        if "*" in self.trust_proxy:
+            raise ConfigurationError(
+                "trust_proxy names a proxy's address: '*' would take everyone's word on who they are."
+            )
+        if self.shutdown_seconds < 0:
+            raise ConfigurationError(f"shutdown_seconds is not below 0, as {self.shutdown_seconds} is.")
+
+    @property
+    def is_on_postgres(self) -> bool:
+        """Whether the store is one that several processes can serve."""
+        return self.url.startswith(("postgresql://", "postgres://"))
+
+    @property
+    def settings(self) -> ServerSettings:
+        """The settings of the app."""
+        return ServerSettings(
+            open=self.open,
+            jwt=self.jwt,
+            models=self.models,
+            cors_origins=self.cors_origins,
+            allowed_hosts=self.allowed_hosts,
+            rate_limit=self.rate_limit,
+            shutdown_seconds=self.shutdown_seconds,
+            metrics_token=self.metrics_token,
+        )

@@ -1,0 +1,28 @@
+"""How long and how large what comes in may be: what is meant is checked by the methods it goes to."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import AwareDatetime, BeforeValidator, Field
+
+from recollect.types.memory import AtomStatus, CategoryKind, EntityType
+
+LARGEST = 2**53 - 1
+"""The largest whole number that JSON of every language can hold."""
+
+IdIn = Annotated[str, Field(min_length=1, max_length=200)]
+NameIn = Annotated[str, Field(min_length=1, max_length=500)]
+CountIn = Annotated[int, Field(ge=0, le=LARGEST)]
+ShareIn = Annotated[float, Field(ge=0, le=1)]
+MomentIn = Annotated[AwareDatetime, Field(examples=["2026-03-01T09:00:00Z"])]
+"""A moment that says its timezone."""
+
+
+def _upper(value: Any) -> Any:
+    return value.upper() if isinstance(value, str) else value
+
+
+KindIn = Annotated[CategoryKind, BeforeValidator(_upper)]
+EntityTypeIn = Annotated[EntityType, BeforeValidator(_upper)]
+AtomStatusIn = Annotated[AtomStatus, BeforeValidator(_upper)]

@@ -1,0 +1,58 @@
+"""The working context on the wire."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field
+
+from recollect.types.context import WorkingContext
+from recollect.wire.base import Input, Wire
+from recollect.wire.bounds import CountIn, IdIn, MomentIn, NameIn, ShareIn
+from recollect.wire.memory import AtomWire
+from recollect.wire.messages import MessageOut
+from recollect.wire.recall import MOST_CATEGORIES, RecallHitWire
+
+MOST_TURNS = 1_000
+MOST_RECALLED = 200
+
+
+class WorkingContextWire(Wire):
+    """What a model should know before it answers, within a token budget.
+
+    `contextBlock` is a system prompt, or the beginning of one; `messages` is the same as chat messages, and `system`
+    the block without the turns. `atomsUsed` are the memories in it, `hits` the recalled ones among them.
+    """
+
+    kind: ClassVar[type[Any] | None] = WorkingContext
+
+    context_block: str
+    system: str = ""
+    messages: list[MessageOut]
+    atoms_used: list[AtomWire]
+    tokens_estimated: int
+    over_budget: bool = Field(default=False, description="The summary and the always-on memories alone are larger.")
+    hits: list[RecallHitWire] = Field(default_factory=list)
+    turns_used: int = 0
+    turns_dropped: int = 0
+    hits_dropped: int = 0
+    recall_query: str | None = None
+    remembers: bool = Field(default=False, description="There is a summary or a memory in it.")
+
+
+class BuildWorkingContext(Input):
+    """What to put together. Null stands for a field's default."""
+
+    conversation_id: IdIn | None = Field(default=None, description="None for a conversation that is yet to begin.")
+    memory_space_id: IdIn | None = Field(default=None, description="Without one nothing is remembered.")
+    recall_query: str | None = Field(default=None, description="By default the last thing the user said.")
+    recent_turns: Annotated[int, Field(ge=0, le=MOST_TURNS)] | None = Field(default=None, examples=[10])
+    recall_limit: Annotated[int, Field(ge=0, le=MOST_RECALLED)] | None = Field(default=None, examples=[8])
+    token_budget: CountIn | None = Field(default=None, examples=[8_000])
+    include_rolling_summary: bool | None = None
+    always_on_category_names: list[NameIn] | None = Field(
+        default=None, max_length=MOST_CATEGORIES, examples=[["identity", "preference"]]
+    )
+    template_id: str | None = Field(default=None, max_length=200, examples=["default"])
+    min_score: ShareIn | None = None
+    now: MomentIn | None = None

@@ -1,0 +1,106 @@
+"""Errors on the wire: `application/problem+json`, with a `code` for each class of `recollect.errors`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import Field
+
+from recollect import errors
+from recollect.errors import RecollectError, RemoteError
+from recollect.wire.base import Wire
+
+# The first that matches decides: subclasses stand before their bases.
+CODES: tuple[tuple[type[RecollectError], int, str], ...] = (
+    (errors.NotAuthenticatedError, 401, "not-authenticated"),
+    (errors.NotAllowedError, 403, "not-allowed"),
+    (errors.RateLimitedError, 429, "rate-limited"),
+    (errors.RequestTooLargeError, 413, "too-large"),
+    (errors.PreconditionFailedError, 412, "precondition-failed"),
+    (errors.IdempotencyConflictError, 422, "idempotency-conflict"),
+    (errors.RequestInProgressError, 409, "request-in-progress"),
+    (errors.InvalidArgumentError, 422, "invalid-argument"),
+    (errors.NotFoundError, 404, "not-found"),
+    (errors.ConversationClosedError, 409, "conversation-closed"),
+    (errors.TurnConflictError, 409, "turn-conflict"),
+    (errors.SessionConflictError, 409, "session-conflict"),
+    (errors.AlreadyAnsweredError, 409, "already-answered"),
+    (errors.AlreadyDecidedError, 409, "already-decided"),
+    (errors.AtomSupersededError, 409, "atom-superseded"),
+    (errors.CannedResponseError, 422, "canned-response"),
+    (errors.AgentSpecError, 422, "agent-spec"),
+    (errors.UnknownModelError, 422, "unknown-model"),
+    (errors.BudgetExceededError, 422, "budget-exceeded"),
+    (errors.MaxIterationsError, 422, "max-iterations"),
+    (errors.OutputValidationError, 502, "output-validation"),
+    (errors.ProviderRateLimitError, 503, "provider-rate-limited"),
+    (errors.ProviderOverloadedError, 503, "provider-overloaded"),
+    (errors.ProviderTimeoutError, 504, "provider-timeout"),
+    (errors.ProviderError, 502, "provider-failed"),
+    (errors.ConfigurationError, 503, "not-configured"),
+    (errors.StoreFullError, 507, "store-full"),
+    (errors.StoreBusyError, 503, "store-busy"),
+    (errors.StoreError, 503, "store-unavailable"),
+    (errors.EmbeddingError, 502, "embedding-failed"),
+    (errors.SkillError, 422, "skill"),
+    (errors.ToolError, 502, "tool"),
+    (errors.RecollectError, 500, "failed"),
+)
+
+
+class Problem(Wire):
+    """What went wrong, and what to do next."""
+
+    type: str = Field(examples=["urn:recollect:problem:not-found"])
+    title: str = Field(examples=["Not found"])
+    status: int = Field(examples=[404])
+    code: str = Field(examples=["not-found"], description="The same as the end of `type`.")
+    detail: str = Field(examples=["There is no conversation 'conv_1' for this user."])
+    request_id: str | None = None
+    errors: list[dict[str, Any]] | None = Field(default=None, description="What is wrong with which field.")
+    data: dict[str, Any] | None = Field(default=None, description="What else is known of the error.")
+
+
+def code_of(error: RecollectError) -> tuple[int, str]:
+    """The status and the code of an error."""
+    return next((status, code) for kind, status, code in CODES if isinstance(error, kind))
+
+
+def data_of(error: RecollectError) -> dict[str, Any] | None:
+    """What a client needs besides the sentence to raise the same error."""
+    return {name: getattr(error, name) for name in _CARRIED if hasattr(error, name)} or None
+
+
+def error_of(problem: Mapping[str, Any], status: int) -> RecollectError:
+    """The error that a problem tells of, of the class that the in-process call would have raised.
+
+    >>> error_of({"code": "not-found", "detail": "There is no atom 'atom_1'.", "data": {"id": "atom_1"}}, 404)
+    NotFoundError("There is no atom 'atom_1'.")
+    """
+    detail = str(problem.get("detail") or f"The server answered with {status}.")
+    kind = _KINDS.get(str(problem.get("code")))
+    if kind is None:
+        return RemoteError(detail, status)
+    error = kind.__new__(kind)
+    error.args = (detail,)
+    data = problem.get("data")
+    given = data if isinstance(data, Mapping) else {}
+    for name in _CARRIED:
+        if name in given:
+            setattr(error, name, tuple(given[name]) if isinstance(given[name], list) else given[name])
+    for name, value in _DEFAULTS.get(kind, {}).items():
+        if not hasattr(error, name):
+            setattr(error, name, value)
+    return error
+
+
+_CARRIED = (
+    *("kind", "id", "turn_id", "version", "stored", "superseded_by", "call_ids", "text", "key", "retry_after"),
+    *("in_doubt", "retryable", "model"),
+)
+_KINDS: dict[str, type[RecollectError]] = {code: kind for kind, _, code in reversed(CODES)}
+_DEFAULTS: dict[type[RecollectError], dict[str, Any]] = {
+    errors.StoreError: {"in_doubt": False},
+    errors.RateLimitedError: {"retry_after": 1.0},
+}

@@ -1,0 +1,174 @@
+"""`/ai-admin` on every store: a user's data come out and go, and an operator sees one app and nothing else."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from typing import Any
+
+import httpx2
+import pytest
+
+from recollect import Recollect
+from recollect.app import User
+from recollect.server import ServerSettings, create_app
+from recollect.types.access import Role
+from recollect.wire.admin import ErasedWire, UsageRecordWire, UsageTotalWire
+from recollect.wire.jobs import JobWire
+from tests.support.http_server import calling
+from tests.support.userdata import live
+
+WORD = "Zanzibar"
+
+
+@pytest.fixture
+def app(rc: Recollect) -> Any:
+    return create_app(rc, ServerSettings(), opens=False)
+
+
+@pytest.fixture
+async def maya(rc: Recollect) -> User:
+    user = rc.user("maya", tenant_id="acme")
+    await live(rc, user, WORD)
+    await live(rc, rc.user("omar", tenant_id="acme"), "Oslo")
+    await live(rc, rc.user("maya", tenant_id="globex"), "Madrid")
+    return user
+
+
+async def client(rc: Recollect, app: Any, role: Role, user: str | None = None) -> httpx2.AsyncClient:
+    """A client with a key for acme."""
+    fixed = user if role == "user" else None
+    made = await rc.keys.create(role, tenant_id="acme", user_id=fixed)
+    return calling(app, made.secret, None if role == "user" else user)
+
+
+async def test_an_export_is_the_same_as_in_process(rc: Recollect, app: Any, maya: User) -> None:
+    async with await client(rc, app, "user", "maya") as caller:
+        answer = await caller.get("/ai-admin/export")
+    assert answer.status_code == 200
+    assert answer.headers["content-disposition"] == 'attachment; filename="export.json"'
+    assert int(answer.headers["content-length"]) == len(answer.content)
+    export, known = answer.json(), await maya.admin.export_user_data()
+    assert {**export, "exported_at": 0} == {**json.loads(json.dumps(known)), "exported_at": 0}
+    assert "Oslo" not in answer.text
+    assert "Madrid" not in answer.text
+
+
+async def test_an_export_comes_as_a_zip_too(rc: Recollect, app: Any, maya: User) -> None:
+    async with await client(rc, app, "app", "maya") as caller:
+        answer = await caller.get("/ai-admin/export", params={"format": "zip"})
+    assert answer.headers["content-type"] == "application/zip"
+    with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
+        manifest = json.loads(archive.read("manifest.json"))
+        assert manifest["user"]["user_id"] == "maya"
+        assert WORD.encode() in archive.read("atoms.jsonl")
+
+
+async def test_an_erasure_leaves_nothing_of_the_user_and_all_of_others(rc: Recollect, app: Any, maya: User) -> None:
+    async with await client(rc, app, "user", "maya") as caller:
+        answer = await caller.post("/ai-admin/delete", json={"confirm": True}, headers={"Idempotency-Key": "once"})
+    assert answer.status_code == 200
+    erased = ErasedWire.model_validate(answer.json()).value()
+    assert erased["messages"] > 0
+    assert erased.job_ids
+    left = await maya.admin.export_user_data()
+    assert WORD not in json.dumps(left)
+    assert left["kept_answers"] == []
+    others = await rc.user("maya", tenant_id="globex").admin.export_user_data()
+    assert others["conversations"]
+
+
+async def test_an_admin_exports_and_erases_any_user_of_the_app(rc: Recollect, app: Any, maya: User) -> None:
+    async with await client(rc, app, "admin") as admin:
+        found = (await admin.get("/ai-admin/export", params={"userId": "omar"})).json()
+        assert found["user"] == {"tenant_id": "acme", "app_id": "default", "user_id": "omar"}
+        gone = await admin.post("/ai-admin/delete", json={"userId": "omar", "confirm": True})
+        assert gone.json()["deleted"]["messages"] > 0
+        assert (await admin.get("/ai-admin/export", params={"userId": "omar"})).json()["conversations"] == []
+    assert (await maya.admin.export_user_data())["conversations"]
+
+
+async def test_costs_are_ones_own_or_for_an_admin_those_of_the_app(rc: Recollect, app: Any, maya: User) -> None:
+    async with await client(rc, app, "user", "maya") as caller:
+        [own] = (await caller.get("/ai-admin/usage")).json()["items"]
+        [total] = (await caller.get("/ai-admin/usage/totals")).json()["items"]
+        assert (await caller.get("/ai-admin/usage", params={"everyone": True})).status_code == 403
+    assert [UsageRecordWire.model_validate(own).value()] == await maya.admin.usage()
+    assert [UsageTotalWire.model_validate(total).value()] == await maya.admin.usage_totals()
+    async with await client(rc, app, "admin") as admin:
+        every = (await admin.get("/ai-admin/usage", params={"everyone": True})).json()["items"]
+        totals = (await admin.get("/ai-admin/usage/totals", params={"everyone": True})).json()["items"]
+        of_omar = (await admin.get("/ai-admin/usage", params={"userId": "omar"})).json()["items"]
+    assert {each["userId"] for each in every} == {each["userId"] for each in totals} == {"maya", "omar"}
+    assert {each["tenantId"] for each in [*every, *totals]} == {"acme"}
+    assert [each["userId"] for each in of_omar] == ["omar"]
+
+
+async def test_an_operator_handles_jobs_of_the_app_and_of_no_other(rc: Recollect, app: Any, maya: User) -> None:
+    await rc.jobs.drain(30)
+    [foreign, *_] = await rc.jobs.list(tenant_id="globex")
+    async with await client(rc, app, "admin") as admin:
+        jobs = (await admin.get("/ai-admin/jobs")).json()["items"]
+        assert {each["tenantId"] for each in jobs} == {"acme"}
+        assert {each["userId"] for each in jobs} == {"maya", "omar"}
+        of_maya = (await admin.get("/ai-admin/jobs", params={"userId": "maya", "limit": 1})).json()["items"]
+        assert [each["userId"] for each in of_maya] == ["maya"]
+        id = jobs[0]["id"]
+        assert JobWire.model_validate((await admin.get(f"/ai-admin/jobs/{id}")).json()).value() == await rc.jobs.get(id)
+        assert (await admin.post(f"/ai-admin/jobs/{id}/retry")).json()["status"] == "queued"
+        assert (await admin.post(f"/ai-admin/jobs/{id}/cancel")).status_code == 200
+        for verb in ("retry", "cancel"):
+            assert (await admin.post(f"/ai-admin/jobs/{foreign.id}/{verb}")).status_code == 404
+        assert (await admin.get(f"/ai-admin/jobs/{foreign.id}")).status_code == 404
+
+
+async def test_an_operator_handles_bindings_of_the_app_and_of_no_other(rc: Recollect, app: Any, maya: User) -> None:
+    [foreign] = await rc.bindings.list("globex")
+    async with await client(rc, app, "admin") as admin:
+        found = (await admin.get("/ai-admin/bindings")).json()["items"]
+        assert {each["createdBy"] for each in found} == {"maya", "omar"}
+        path = f"/ai-admin/bindings/{found[0]['id']}"
+        assert (await admin.patch(path, json={"enabled": False})).json()["enabled"] is False
+        assert (await admin.get(path)).json()["enabled"] is False
+        assert (await admin.delete(path)).status_code == 204
+        assert (await admin.get(path)).status_code == 404
+        for other in (
+            await admin.get(f"/ai-admin/bindings/{foreign.id}"),
+            await admin.patch(f"/ai-admin/bindings/{foreign.id}", json={"enabled": False}),
+            await admin.delete(f"/ai-admin/bindings/{foreign.id}"),
+        ):
+            assert other.status_code == 404
+    assert (await rc.bindings.list("globex"))[0].enabled
+
+
+async def test_stale_conversations_of_the_app_are_closed_and_those_of_others_stay_open(rc: Recollect, app: Any) -> None:
+    here = [await rc.user(name, "acme").conversations.create("chat") for name in ("maya", "omar", "maya")]
+    there = await rc.user("maya", "globex").conversations.create("chat")
+    closed: list[str] = []
+    async with await client(rc, app, "admin") as admin:
+        body: dict[str, Any] = {"olderThan": 0, "limit": 1}
+        while True:
+            answer = (await admin.post("/ai-admin/close-stale", json=body)).json()
+            closed += answer["conversationIds"]
+            if answer["nextCursor"] is None:
+                break
+            body["cursor"] = answer["nextCursor"]
+    assert sorted(closed) == sorted(each.id for each in here)
+    left = await rc.user("maya", "globex").conversations.get(there.id)
+    assert left is not None
+    assert left.is_open
+
+
+async def test_a_replay_queues_jobs_of_the_app_page_by_page(rc: Recollect, app: Any, maya: User) -> None:
+    await rc.jobs.drain(30)
+    before = len(await rc.jobs.list(tenant_id="globex", status="queued"))
+    async with await client(rc, app, "admin") as admin:
+        first = await admin.post("/ai-admin/replay", json={"limit": 1})
+        assert first.status_code == 202
+        assert first.json()["conversations"] == 1
+        rest = (await admin.post("/ai-admin/replay", json={"cursor": first.json()["nextCursor"]})).json()
+        assert rest["nextCursor"] is None
+        assert first.json()["jobs"] + rest["jobs"] == 2
+        assert (await admin.post("/ai-admin/replay", json={"extractionVersion": "no-such"})).status_code == 422
+    assert len(await rc.jobs.list(tenant_id="globex", status="queued")) == before

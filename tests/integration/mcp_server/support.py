@@ -1,0 +1,94 @@
+"""The server over HTTP on a loopback port, and as a program; the official client on both."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import uvicorn
+from mcp import Client
+from mcp.client.stdio import StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
+from starlette.applications import Starlette
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from recollect import Recollect
+from recollect.errors import InvalidArgumentError
+from recollect.mcp import McpApp, http_app
+from recollect.user import User
+
+PROGRAM = "import typer; from recollect.cli.mcp import mcp; typer.run(mcp)"
+
+
+def program(url: Path | str, user: str, *more: str) -> StdioServerParameters:
+    args = ["-W", "error", "-c", PROGRAM, "--url", str(url), "--user", user, *more]
+    return StdioServerParameters(command=sys.executable, args=args)
+
+
+def called_by(rc: Recollect, app: ASGIApp) -> ASGIApp:
+    """A guard at the door: it finds out who calls, and puts that into the scope."""
+
+    async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            name = dict(scope["headers"]).get(b"authorization", b"").decode().removeprefix("Bearer ")
+            scope.setdefault("state", {})["caller"] = rc.user(name) if name else None
+        await app(scope, receive, send)
+
+    return guarded
+
+
+async def caller(scope: Mapping[str, Any]) -> User:
+    found = scope["state"]["caller"]
+    if found is None:
+        raise InvalidArgumentError("Say who you are.")
+    assert isinstance(found, User)
+    return found
+
+
+@asynccontextmanager
+async def serving(
+    rc: Recollect, user_of: Callable[..., Any] = caller, **options: Any
+) -> AsyncIterator[tuple[str, McpApp]]:
+    """The address of a running server. It is stopped at the end, as a signal would do it."""
+    app = http_app(user_of, **options)
+
+    @asynccontextmanager
+    async def lifespan(starlette: Starlette) -> AsyncIterator[None]:
+        async with app.running():
+            yield
+
+    starlette = Starlette(routes=[Route("/mcp", endpoint=app)], lifespan=lifespan)
+    config = uvicorn.Config(
+        called_by(rc, starlette), log_level="error", ws="none", lifespan="on", timeout_graceful_shutdown=1
+    )
+    server = uvicorn.Server(config)
+    listening = socket.socket()
+    listening.bind(("127.0.0.1", 0))
+    task = asyncio.create_task(server._serve([listening]))  # without taking pytest's signals
+    try:
+        async with asyncio.timeout(20):
+            while not server.started:  # noqa: ASYNC110 - it has no event to wait for
+                await asyncio.sleep(0.01)
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}/mcp", app
+    finally:
+        server.should_exit = True
+        async with asyncio.timeout(20):
+            await task
+        listening.close()
+
+
+@asynccontextmanager
+async def connected(address: str, user: str, mode: str = "auto") -> AsyncIterator[Client]:
+    headers = {"Authorization": f"Bearer {user}"} if user else {}
+    async with (
+        httpx2.AsyncClient(headers=headers, timeout=20) as http,
+        Client(streamable_http_client(address, http_client=http), mode=mode) as client,
+    ):
+        yield client

@@ -1,0 +1,44 @@
+"""A server of ours, to be called in process or through a real socket."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import quote
+
+import httpx2
+import uvicorn
+
+START_SECONDS = 20.0
+STOP_SECONDS = 20.0
+
+
+def calling(app: Any, secret: str | None = None, user: str | None = None) -> httpx2.AsyncClient:
+    """A client of an app in this process, with an API key and for a user if they are given."""
+    headers = {} if secret is None else {"Authorization": f"Bearer {secret}"}
+    if user is not None:
+        headers["X-Recollect-User"] = quote(user, safe="")
+    transport = httpx2.ASGITransport(app)
+    return httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1", headers=headers)
+
+
+@asynccontextmanager
+async def serving(app: Any, **settings: Any) -> AsyncIterator[str]:
+    """The URL of an app on a port of this machine."""
+    config = uvicorn.Config(app, host="127.0.0.1", port=0, log_level="warning", lifespan="on", **settings)
+    server = uvicorn.Server(config)
+    running = asyncio.create_task(server.serve())
+    try:
+        async with asyncio.timeout(START_SECONDS):
+            while not server.started:
+                if running.done():
+                    running.result()
+                    raise RuntimeError("the server ended before it began")
+                await asyncio.sleep(0.01)
+        [socket] = server.servers[0].sockets
+        yield f"http://127.0.0.1:{socket.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        await asyncio.wait_for(running, STOP_SECONDS)

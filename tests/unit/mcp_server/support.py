@@ -1,0 +1,48 @@
+"""The official client on a server in the same process, and what it is told."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from mcp import Client
+from mcp_types import CallToolResult, TextContent
+
+from recollect import Recollect
+from recollect.mcp import build_server
+from recollect.user import User
+
+
+@asynccontextmanager
+async def opened() -> AsyncIterator[Recollect]:
+    async with Recollect(":memory:", worker=False, embedder=None) as rc:
+        yield rc
+
+
+@asynccontextmanager
+async def talking(user: User, mode: str = "auto", **options: Any) -> AsyncIterator[Client]:
+    async with Client(build_server(lambda scope: user, **options), mode=mode) as client:
+        yield client
+
+
+def text(result: CallToolResult) -> str:
+    [block] = result.content
+    assert isinstance(block, TextContent)
+    return block.text
+
+
+async def given(client: Client, tool: str, **arguments: Any) -> Any:
+    """The structured answer of a call that worked. The client holds it against the tool's output schema."""
+    result = await client.call_tool(tool, arguments)
+    assert not result.is_error, text(result)
+    assert text(result)
+    return result.structured_content
+
+
+async def refused(client: Client, tool: str, **arguments: Any) -> str:
+    """Why a call did not work."""
+    result = await client.call_tool(tool, arguments)
+    assert result.is_error, text(result)
+    assert "Traceback" not in text(result)
+    return text(result)

@@ -1,0 +1,106 @@
+"""API keys by REST: an admin makes, lists and revokes those of their own tenant and app, and of no other."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx2
+import pytest
+
+from recollect import Recollect
+from recollect.server import ServerSettings, create_app
+from recollect.wire.access import ApiKeyWire, NewApiKeyWire
+from tests.support.http_server import calling
+
+
+@pytest.fixture
+async def rc() -> AsyncIterator[Recollect]:
+    async with Recollect(":memory:", worker=False) as opened:
+        yield opened
+
+
+@pytest.fixture
+def app(rc: Recollect) -> Any:
+    return create_app(rc, ServerSettings(), opens=False)
+
+
+@pytest.fixture
+async def admin(rc: Recollect, app: Any) -> AsyncIterator[httpx2.AsyncClient]:
+    made = await rc.keys.create("admin", tenant_id="acme", app_id="shop")
+    async with calling(app, made.secret) as client:
+        yield client
+
+
+async def test_a_key_that_was_made_opens_its_own_tenant_and_app(admin: httpx2.AsyncClient, app: Any) -> None:
+    answer = await admin.post("/ai-admin/keys", json={"role": "user", "userId": "maya", "name": "phone"})
+    assert answer.status_code == 201
+    assert answer.headers["cache-control"] == "no-store"
+    made = NewApiKeyWire.model_validate(answer.json()).value()
+    assert (made.key.tenant_id, made.key.app_id, made.key.user_id) == ("acme", "shop", "maya")
+    async with calling(app, made.secret) as phone:
+        opened = await phone.post("/ai-conversations", json={"namespace": "chat"})
+    assert opened.json()["userId"] == "maya"
+    assert opened.json()["tenantId"] == "acme"
+
+
+async def test_a_secret_is_never_shown_again(admin: httpx2.AsyncClient) -> None:
+    made = (await admin.post("/ai-admin/keys", json={}, headers={"Idempotency-Key": "k"})).json()
+    again = await admin.post("/ai-admin/keys", json={}, headers={"Idempotency-Key": "k"})
+    assert again.json()["secret"] != made["secret"]
+    for path in ("/ai-admin/keys", f"/ai-admin/keys/{made['key']['id']}"):
+        assert made["secret"] not in (await admin.get(path)).text
+
+
+async def test_keys_are_listed_page_by_page(admin: httpx2.AsyncClient) -> None:
+    ids = [(await admin.post("/ai-admin/keys", json={})).json()["key"]["id"] for _ in range(3)]
+    first = (await admin.get("/ai-admin/keys", params={"limit": 2})).json()
+    second = (await admin.get("/ai-admin/keys", params={"limit": 2, "cursor": first["nextCursor"]})).json()
+    assert second["nextCursor"] is None
+    assert [each["id"] for each in first["items"] + second["items"]][1:] == ids
+
+
+async def test_a_revoked_key_opens_nothing(admin: httpx2.AsyncClient, app: Any) -> None:
+    made = (await admin.post("/ai-admin/keys", json={})).json()
+    revoked = await admin.delete(f"/ai-admin/keys/{made['key']['id']}")
+    assert ApiKeyWire.model_validate(revoked.json()).value().revoked_at is not None
+    async with calling(app, made["secret"], "maya") as client:
+        assert (await client.get("/ai-conversations")).status_code == 401
+
+
+async def test_keys_of_another_tenant_are_unknown(rc: Recollect, admin: httpx2.AsyncClient) -> None:
+    for other in ({"tenant_id": "globex", "app_id": "shop"}, {"tenant_id": "acme"}):
+        made = await rc.keys.create("app", **other)
+        assert (await admin.get(f"/ai-admin/keys/{made.key.id}")).status_code == 404
+        assert (await admin.delete(f"/ai-admin/keys/{made.key.id}")).status_code == 404
+        assert (await rc.keys.check(made.secret)).id == made.key.id
+        assert made.key.id not in (await admin.get("/ai-admin/keys")).text
+
+
+@pytest.mark.parametrize("role", ["app", "user"])
+async def test_keys_are_for_admins(rc: Recollect, app: Any, role: Any) -> None:
+    made = await rc.keys.create(role, tenant_id="acme", user_id="maya" if role == "user" else None)
+    async with calling(app, made.secret) as client:
+        assert (await client.post("/ai-admin/keys", json={})).status_code == 403
+        assert (await client.get("/ai-admin/keys")).status_code == 403
+        assert (await client.delete(f"/ai-admin/keys/{made.key.id}")).status_code == 403
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"tenantId": "globex"},
+        {"appId": "other"},
+        {"role": "root"},
+        {"role": "user"},
+        {"role": "app", "userId": "maya"},
+        {"rateLimit": 0},
+        {"rateLimit": 10**30},
+        {"expiresAt": "2020-01-01T00:00:00Z"},
+        {"expiresAt": "tomorrow"},
+        {"name": "x" * 201},
+        {"name": "\x00"},
+    ],
+)
+async def test_a_key_that_cannot_be_is_refused(admin: httpx2.AsyncClient, body: dict[str, Any]) -> None:
+    assert (await admin.post("/ai-admin/keys", json=body)).status_code == 422

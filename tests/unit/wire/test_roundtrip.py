@@ -1,0 +1,105 @@
+"""What is sent is what is read back."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
+
+from recollect.types.blocks import TextBlock
+from recollect.types.conversations import StoredMessage
+from recollect.types.messages import Message, ToolCall
+from recollect.types.times import utc_now
+from recollect.wire.base import Wire
+from recollect.wire.bindings import BindingWire
+from recollect.wire.context import WorkingContextWire
+from recollect.wire.conversations import ConversationWire, MessageWire
+from recollect.wire.jobs import ExtractionRunWire, JobWire
+from recollect.wire.memory import AtomWire, EntityWire, SpaceWire
+from recollect.wire.messages import MessageOut, PartOut, ToolCallOut
+from recollect.wire.recall import RecallHitWire, RecallResultWire
+from tests.unit.wire import values
+
+KINDS: list[tuple[type[Wire], SearchStrategy[Any]]] = [
+    (SpaceWire, values.spaces),
+    (AtomWire, values.atoms),
+    (EntityWire, values.entities),
+    (RecallHitWire, values.hits),
+    (RecallResultWire, values.recalled),
+    (BindingWire, values.bindings),
+    (JobWire, values.jobs),
+    (ExtractionRunWire, values.runs),
+    (PartOut, values.parts),
+    (ToolCallOut, values.calls),
+    (MessageOut, values.messages),
+    (WorkingContextWire, values.contexts),
+    (ConversationWire, values.conversations),
+    (MessageWire, values.stored),
+]
+
+
+def read_back(wire: type[Wire], value: Any) -> Any:
+    return wire.model_validate(json.loads(wire.of(value).encoded())).value()
+
+
+@pytest.mark.parametrize(("wire", "made"), KINDS, ids=lambda each: getattr(each, "__name__", ""))
+@settings(max_examples=30)
+@given(data=st.data())
+def test_a_value_comes_back_as_it_was(wire: type[Wire], made: SearchStrategy[Any], data: st.DataObject) -> None:
+    value = data.draw(made)
+    assert read_back(wire, value) == value
+
+
+@pytest.mark.parametrize(("wire", "made"), KINDS, ids=lambda each: getattr(each, "__name__", ""))
+@settings(max_examples=5)
+@given(data=st.data())
+def test_names_on_the_wire_are_in_camel_case(wire: type[Wire], made: SearchStrategy[Any], data: st.DataObject) -> None:
+    told = json.loads(wire.of(data.draw(made)).encoded())
+    assert not [name for name in told if "_" in name or not name[0].islower()]
+
+
+@settings(max_examples=20)
+@given(atom=values.atoms)
+def test_an_atom_has_the_fields_of_its_source_and_where_it_was_said(atom: Any) -> None:
+    told = json.loads(AtomWire.of(atom).encoded())
+    assert {
+        *("id", "memorySpaceId", "tenantId", "appId", "userId", "text", "category", "importance", "confidence"),
+        *("validFrom", "validTo", "status", "sourceConversationId", "sourceMessageIds", "entityIds"),
+        *("createdAt", "updatedAt"),
+    } <= set(told)
+    assert told["category"] == {"name": atom.category.name, "kind": atom.category.kind.value}
+    assert [each["conversationId"] for each in told["citations"]] == [each.conversation_id for each in atom.citations]
+
+
+@settings(max_examples=20)
+@given(binding=values.bindings)
+def test_a_single_scope_stands_by_itself(binding: Any) -> None:
+    told = json.loads(BindingWire.of(binding).encoded())["conversationScope"]
+    assert isinstance(told, dict) == (len(binding.conversation_scope) == 1)
+
+
+def test_half_a_character_in_a_message_is_sent_all_the_same() -> None:
+    message = StoredMessage("msg_1", "conv_1", 1, "turn_1", "user", (TextBlock("a \ud800 b"),), utc_now())
+    assert read_back(MessageWire, message) == message
+
+
+def test_what_a_provider_wants_back_is_not_sent() -> None:
+    call = ToolCall("tu_1", "lookup", {"order": 7}, meta={"signature": "secret"})
+    message = Message("assistant", "Hi", tool_calls=(call,), meta={"thinking": "secret"})
+    assert b"secret" not in MessageOut.of(message).encoded()
+    assert read_back(MessageOut, message) == message
+
+
+def test_content_that_is_no_text_is_sent_as_one() -> None:
+    assert MessageOut.of(Message("tool", {"sum": 3})).content == '{"sum": 3}'
+    assert MessageOut.of(Message("assistant", None)).content == ""
+
+
+def test_a_newer_servers_further_fields_do_no_harm() -> None:
+    call = ToolCall("tu_1", "lookup")
+    told = {**json.loads(ToolCallOut.of(call).encoded()), "risk": "high"}
+    assert ToolCallOut.model_validate(told).value() == call
