@@ -20,26 +20,31 @@ from starlette.routing import Route
 TENANT = "bench"
 
 
+class Said(BaseModel):
+    """What is sent."""
+
+    content: str
+    key: str | None = None
+
+
+class Stored(BaseModel):
+    """What is given back."""
+
+    id: str
+    conversation: str
+    seq: int
+    content: list[dict[str, Any]]
+    created: datetime
+
+
 def fastapi_echo() -> Any:
     """The least that a FastAPI application does with a message: read it as a model, and give a model back."""
-
-    class Said(BaseModel):
-        content: str
-        idempotencyKey: str | None = None
-
-    class Stored(BaseModel):
-        id: str
-        conversationId: str
-        seq: int
-        content: list[dict[str, Any]]
-        createdAt: datetime
-
     app = FastAPI()
 
     @app.post("/echo/{id}", status_code=201)
     async def echo(id: str, said: Said) -> Stored:
         blocks = [{"type": "text", "text": said.content}]
-        return Stored(id="msg_1", conversationId=id, seq=1, content=blocks, createdAt=datetime.now())
+        return Stored(id="msg_1", conversation=id, seq=1, content=blocks, created=datetime.now())
 
     return app
 
@@ -75,7 +80,7 @@ def recollect(file: str) -> Any:
         async def complete(self, *_: Any, **__: Any) -> ChatReply:
             return ChatReply(text="")
 
-        async def stream(self, messages: Any, **__: Any) -> AsyncIterator[Any]:
+        async def stream(self, messages: Any, *_: Any, **__: Any) -> AsyncIterator[Any]:
             count = int(str(messages[-1].content))
             for _ in range(count):
                 yield TextDelta("word ")

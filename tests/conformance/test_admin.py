@@ -91,6 +91,15 @@ async def test_a_json_file_holds_the_same_as_the_dict(admin: Admin, tmp_path: Pa
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
+async def test_a_conversation_that_closes_by_itself_is_exported(rc: Recollect, tmp_path: Path) -> None:
+    nadia = rc.user("nadia")
+    await nadia.conversations.create("chat", close_after=3_600)
+    export = await nadia.admin.export_user_data()
+    assert json.loads(json.dumps(export))["conversations"][0]["close_after"] == 3_600.0
+    await nadia.admin.export_user_data(to=tmp_path / "nadia.json")
+    assert json.loads((tmp_path / "nadia.json").read_text())["conversations"][0]["close_after"] == 3_600.0
+
+
 async def test_a_zip_holds_a_file_for_each_collection_and_a_manifest(admin: Admin, tmp_path: Path) -> None:
     report = await admin.export_user_data(to=str(tmp_path / "maya.ZIP"))
     export = await admin.export_user_data()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from recollect.errors import ConfigurationError, RecollectError
+from recollect.errors import ConfigurationError, MissingExtraError, RecollectError
 
 if TYPE_CHECKING:
     from recollect.server.serve_options import ServeOptions
@@ -132,10 +132,15 @@ def serve(
 
 def run(options: ServeOptions) -> int:
     """Serve by these options until told to stop; gives the exit code."""
-    from recollect.server import running
     from recollect.server.logs import log_to_stderr
     from recollect.server.supervising import supervise
 
+    try:
+        from recollect.server import running
+    except ModuleNotFoundError as error:
+        if error.name not in ("uvicorn", "httptools"):
+            raise
+        raise MissingExtraError(error.name, "server", "The server") from error
     log_to_stderr(options.log_format, verbose=options.verbose)
     _ = options.settings  # what is wrong with them is told before anything is opened
     with running.bound_socket(options.host, options.port) as bound:

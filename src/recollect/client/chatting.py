@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any, Unpack
 
 from recollect.chat import Model
+from recollect.client.conversations import RemoteConversations
 from recollect.client.handle import RemoteHandle, header_text
 from recollect.client.tools import LocalTools
 from recollect.client.transport import path_of
@@ -40,6 +41,7 @@ class RemoteChat(RemoteHandle):
         The arguments are those of `rc.user(...).chat`; `tools` are called here.
         """
         said = _Said(text, namespace, space, model, more)
+        await self._resume(said, namespace, more.get("session_id"))
         result: TurnResult | None = None
         while (body := said.body) is not None:
             told = await self._post(PATH, body, key=said.key, native=True)
@@ -58,6 +60,7 @@ class RemoteChat(RemoteHandle):
     ) -> AsyncGenerator[ReplyDelta | TurnResult, None]:
         """`chat` as an iterator over deltas, whose last item is the `TurnResult`. Closing it cancels the turn."""
         said = _Said(text, namespace, space, model, more)
+        await self._resume(said, namespace, more.get("session_id"))
         result: TurnResult | None = None
         while (body := said.body) is not None:
             headers = None if said.key is None else {"Idempotency-Key": header_text("idempotency_key", said.key)}
@@ -78,6 +81,19 @@ class RemoteChat(RemoteHandle):
             await said.go_on(result.pending, result.conversation_id)
         assert result is not None
         yield result
+
+    async def _resume(self, said: _Said, namespace: str, session_id: str | None) -> None:
+        if not said.resumes:
+            return
+        talks = RemoteConversations(self._transport, self._user)
+        id = said.conversation_id
+        if id is None:
+            found = await talks.find(namespace, session_id)
+            if found is None:
+                raise InvalidArgumentError("nothing waits for a decision in that chat: pass its conversation_id.")
+            id = found.id
+        said.be_in(id)
+        await said.resume(await talks.pending(id))
 
 
 class _Said:
@@ -112,9 +128,23 @@ class _Said:
         first: dict[str, Any] = given(text=text, metadata=more.get("metadata"))
         if more.get("attachments") is not None:
             first["attachments"] = [_attachment(each) for each in attachments_of(more["attachments"])]
-        if more.get("approvals") is not None:
-            first["approvals"] = self._local.others()
+        self.resumes = more.get("approvals") is not None
+        self.conversation_id = more.get("conversation_id")
         self.body: dict[str, Any] | None = {**self._rest, **first}
+
+    def be_in(self, conversation_id: str) -> None:
+        """Go on with that conversation."""
+        assert self.body is not None
+        self.body["conversationId"] = conversation_id
+
+    async def resume(self, pending: tuple[ToolCall, ...]) -> None:
+        """Begin with what was decided on calls that wait."""
+        results, rest = await self._local.results(pending), self._local.undecidable()
+        assert self.body is not None
+        if results:
+            self.body["toolResults"] = results
+        if rest or not results:
+            self.body["approvals"] = rest
 
     async def go_on(self, pending: tuple[ToolCall, ...], conversation_id: str | None) -> None:
         """Run what waits for its tools, and make ready what came of it."""

@@ -13,7 +13,7 @@ from recollect.client.turns import RemoteTurns
 from recollect.client.values import content_json, given, jsonable, moment_json, seconds_json
 from recollect.conversations import checks
 from recollect.errors import NotFoundError
-from recollect.types import ChatUsage, Message, ToolCall
+from recollect.types import ChatUsage, Message
 from recollect.types.blocks import Content, message_blocks
 from recollect.types.conversations import AppendedTurn, AssistantTurn, Conversation, RollingSummary, StoredMessage
 from recollect.wire.base import camel
@@ -215,11 +215,6 @@ class RemoteConversations(RemoteTurns):
         found = await self._transport.found("GET", path_of(HERE, "messages", message_id), user=self._user)
         return None if found is None else self._message(found)
 
-    async def pending(self, id: str) -> tuple[ToolCall, ...]:
-        """The tool calls that wait for a person's decision, which `run_turn(id, approvals={call_id: True})` takes."""
-        found = await self._transport.call("GET", self._at(id, "pending"), user=self._user)
-        return tuple(_tool_call(each) for each in found["items"])
-
     async def refresh_rolling_summary(self, id: str, model: str | None = None) -> RollingSummary:
         """Bring the rolling summary forward to the newest message, with the model if there is one."""
         found = await self._post(self._at(id, "rolling-summary"), given(model=model))
@@ -299,7 +294,3 @@ def _imported_json(message: Message | Mapping[str, Any]) -> dict[str, Any]:
     if "content" in body:
         body["content"] = content_json(body["content"])
     return {name: _usage_json(value) if name == "usage" else jsonable(value) for name, value in body.items()}
-
-
-def _tool_call(told: Mapping[str, Any]) -> ToolCall:
-    return ToolCall(told["id"], told["name"], told.get("input") or told.get("arguments") or {})

@@ -25,7 +25,11 @@ class RemoteEvents(RemoteHandle):
         self._everyone = everyone
 
     async def subscribe(
-        self, after: int | Literal["latest"] | None = None, *, types: Collection[str] | None = None
+        self,
+        after: int | Literal["latest"] | None = None,
+        *,
+        types: Collection[str] | None = None,
+        user_id: str | None = None,
     ) -> AsyncGenerator[Event, None]:
         """Events after a position, then new ones as they come, until you stop reading. None is lost, none comes twice.
 
@@ -36,10 +40,10 @@ class RemoteEvents(RemoteHandle):
         begun = False
         while True:
             try:
-                async with aclosing(self._frames(position, types)) as frames:
+                async with aclosing(self._frames(position, types, user_id)) as frames:
                     async for frame in frames:
                         begun = True
-                        if frame.event in ("ready", "message") and frame.id is not None:
+                        if frame.event == "ready" and frame.id is not None:
                             position = int(frame.id)  # where "latest" was: from here on none may be missed
                             continue
                         event: Event = EventWire.model_validate(json.loads(frame.data)).value()
@@ -51,8 +55,11 @@ class RemoteEvents(RemoteHandle):
             begun = True
             await asyncio.sleep(AGAIN_SECONDS)
 
-    def _frames(self, after: int | str, types: Collection[str] | None) -> AsyncGenerator[Any, None]:
+    def _frames(
+        self, after: int | str, types: Collection[str] | None, user_id: str | None
+    ) -> AsyncGenerator[Any, None]:
         query = {"after": after, "types": ",".join([types] if isinstance(types, str) else types or ()) or None}
-        if self._everyone:
+        user = self._user if user_id is None else user_id
+        if self._everyone and user is None:
             query["everyone"] = "true"
-        return self._transport.frames("GET", path_of("ai-events"), user=self._user, query=query)
+        return self._transport.frames("GET", path_of("ai-events"), user=user, query=query)

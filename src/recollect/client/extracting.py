@@ -34,8 +34,10 @@ class RemoteExtracting(RemoteHandle):
         once: bool = False,
     ) -> Binding:
         """From now on, let conversations become memories."""
-        single = isinstance(conversation_scope, ConversationScope | Mapping)
-        scopes: Any = named(conversation_scope) if single else [named(each) for each in conversation_scope]
+        if isinstance(conversation_scope, ConversationScope | Mapping):
+            scopes: Any = named(conversation_scope)
+        else:
+            scopes = [named(each) for each in conversation_scope]
         body = given(memory_space_ids=memory_space_ids, extraction_policy=named(extraction_policy), once=once or None)
         return self._binding(await self._post(path_of(HERE, "bindings"), {**body, "conversationScope": scopes}))
 
@@ -64,7 +66,7 @@ class RemoteExtracting(RemoteHandle):
     async def run_extraction_for_conversation(
         self, conversation_id: str, extraction_version: str | None = None, *, space_id: str | None = None
     ) -> ExtractionRun:
-        """Extract a conversation now, open or closed, as often as you like: what is known already is not added again."""
+        """Extract a conversation now, open or closed: what is known already is not added again."""
         body = given(conversation_id=conversation_id, extraction_version=extraction_version, space_id=space_id)
         found = await self._post(path_of(HERE, "extractions"), body)
         return ExtractionRun(tuple(self._job(each) for each in found["jobs"]))
@@ -85,7 +87,7 @@ class RemoteExtracting(RemoteHandle):
         return None if found is None else self._job(found)
 
     async def wait_for_extraction(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109 - it is not an error
-        """Wait until this user's conversations that were closed have become memories; False if they have not by then."""
+        """Wait until this user's closed conversations have become memories; False if they have not by then."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             left = LONGEST_WAIT if deadline is None else min(LONGEST_WAIT, max(0.0, deadline - time.monotonic()))

@@ -96,7 +96,7 @@ class RemoteMemory(RemoteExtracting):
         entity_ids: Iterable[str] | None = None,
         valid_to: Moment = None,
     ) -> Atom:
-        """Put a new atom in an old one's place: the old one held until the new one's `valid_from` (now, if not said)."""
+        """Put a new atom in an old one's place: the old one held until the new one's `valid_from`."""
         body = given(
             text=text,
             category=_category(category),
@@ -197,7 +197,7 @@ class RemoteMemory(RemoteExtracting):
         return [self._entity(each) for each in found["items"]]
 
     async def remember_conversation(self, space_id: str, conversation_id: str) -> list[Atom]:
-        """Remember a conversation word for word, without any model: each message becomes a dated, cited EPISODE atom."""
+        """Remember a conversation word for word, without any model: each message becomes a cited EPISODE atom."""
         found = await self._post(self._in(space_id, "remember-conversation"), given(conversation_id=conversation_id))
         return [self._atom(each) for each in found["items"]]
 

@@ -29,8 +29,13 @@ class LocalTools:
         ]
         return found or None
 
-    def others(self) -> dict[str, Any]:
-        """Decisions on calls that are not known to be ours."""
+    @property
+    def has_decisions(self) -> bool:
+        """Whether a person has decided on calls that were not made yet."""
+        return bool(self._decisions)
+
+    def undecidable(self) -> dict[str, Any]:
+        """Decisions on calls that do not wait, or not for our tools: the server says what is wrong with them."""
         return {
             id: {"approved": each.approved, "reason": each.reason, "input": each.input}
             for id, each in self._decisions.items()
@@ -46,7 +51,8 @@ class LocalTools:
             if isinstance(decision, ToolResult):
                 refused.append(decision)
             else:
-                check_runnable(decision, self._tools.get(call.name)) if decision is not call else None
+                if decision is not call:
+                    check_runnable(decision, self._tools.get(call.name))
                 asked.append(decision)
         given = await dispatch_all(asked, self._tools)
         originals = {call.id: call for call in ready}

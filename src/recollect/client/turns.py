@@ -18,6 +18,7 @@ from recollect.conversations.turn_requests import TurnArguments
 from recollect.errors import InvalidArgumentError, RemoteError
 from recollect.types import ReplyDelta, ToolCall
 from recollect.types.conversations import TurnOutcome
+from recollect.wire.messages import ToolCallOut
 from recollect.wire.turns import TurnOutcomeWire, delta_value
 
 HERE = "ai-conversations"
@@ -38,6 +39,8 @@ class RemoteTurns(RemoteHandle):
         """
         turn = _Turn(model, user_text, more)
         path = self._at(id, "run-turn")
+        if turn.resumes:
+            await turn.resume(await self.pending(id))
         outcome: TurnOutcome | None = None
         while (body := turn.body) is not None:
             told = await self._post(path, body, key=turn.key, native=True)
@@ -52,6 +55,8 @@ class RemoteTurns(RemoteHandle):
         """`run_turn` as an iterator over deltas, whose last item is the `TurnOutcome`. Closing it cancels the turn."""
         turn = _Turn(model, user_text, more)
         path = self._at(id, "run-turn")
+        if turn.resumes:
+            await turn.resume(await self.pending(id))
         outcome: TurnOutcome | None = None
         while (body := turn.body) is not None:
             headers = None if turn.key is None else {"Idempotency-Key": header_text("idempotency_key", turn.key)}
@@ -72,6 +77,11 @@ class RemoteTurns(RemoteHandle):
             await turn.go_on(outcome.pending)
         assert outcome is not None
         yield outcome
+
+    async def pending(self, id: str) -> tuple[ToolCall, ...]:
+        """The tool calls that wait for a person's decision, which `run_turn(id, approvals={call_id: True})` takes."""
+        found = await self._transport.call("GET", self._at(id, "pending"), user=self._user)
+        return tuple(ToolCallOut.model_validate(each).value() for each in found["items"])
 
     def _at(self, id: str, *more: str) -> str:
         return path_of(HERE, checks.known_id("conversation", id), *more)
@@ -102,10 +112,17 @@ class _Turn:
         first = given(user_text=user_text, metadata=more.get("metadata"))
         if more.get("content") is not None:
             first["content"] = content_json(more["content"])  # type: ignore[arg-type]
-        self._approvals = more.get("approvals")
-        if self._approvals is not None:
-            first["approvals"] = self._local.others()
+        self.resumes = more.get("approvals") is not None
         self.body: dict[str, Any] | None = {**self._rest, **first}
+
+    async def resume(self, pending: tuple[ToolCall, ...]) -> None:
+        """Begin with what was decided on calls that wait."""
+        results, rest = await self._local.results(pending), self._local.undecidable()
+        assert self.body is not None
+        if results:
+            self.body["toolResults"] = results
+        if rest or not results:
+            self.body["approvals"] = rest
 
     async def go_on(self, pending: tuple[ToolCall, ...]) -> None:
         """Run what waits for its tools, and make ready what came of it."""

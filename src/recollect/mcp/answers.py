@@ -15,6 +15,14 @@ from recollect.types.memory import Atom, Entity
 ATOM_LENGTH = 2_000
 MESSAGE_LENGTH = 6_000
 NAMES = 10
+NAME_LENGTH = 100
+
+
+class CategoryOf(Answer):
+    """What sort of memory it is: its name, and its kind."""
+
+    name: str
+    kind: str
 
 
 class Memory(Answer):
@@ -22,13 +30,12 @@ class Memory(Answer):
 
     id: str
     text: str
-    category: str
-    kind: str
+    category: CategoryOf
     importance: int
     valid_from: str
     valid_to: str | Nothing = None
     score: float | Nothing = Field(default=None, description="How well it answers, from 0 to 1.")
-    status: str | Nothing = Field(default=None, description="current, over, superseded or upcoming.")
+    standing: str | Nothing = Field(default=None, description="current, over, superseded or upcoming.")
     superseded_by: str | Nothing = None
     source_conversation_id: str | Nothing = None
     source_message_ids: list[str] = Field(default_factory=list)
@@ -40,24 +47,24 @@ class Memory(Answer):
         return cls(
             id=atom.id,
             text=shortened(atom.text, ATOM_LENGTH),
-            category=atom.category.name,
-            kind=atom.category.kind,
+            category=CategoryOf(name=atom.category.name, kind=atom.category.kind),
             importance=atom.importance,
             valid_from=moment(atom.valid_from),
             valid_to=None if atom.valid_to is None else moment(atom.valid_to),
             score=None if score is None else round(score, 3),
             source_conversation_id=None if cited is None else cited.conversation_id,
             source_message_ids=[] if cited is None else list(cited.message_ids[:MESSAGES_CITED]),
-            **({} if now is None else standing(atom, now)),
+            standing=None if now is None else standing(atom, now)["status"],
+            superseded_by=atom.superseded_by,
         )
 
     def written(self) -> str:
         """On one line: memories may hold line breaks, and must not look like several."""
         until = "" if self.valid_to is None else f" until {day(self.valid_to)}"
-        facts = [f"since {day(self.valid_from)}{until}", self.category, f"importance {self.importance}"]
-        if self.status is not None:
+        facts = [f"since {day(self.valid_from)}{until}", self.category.name, f"importance {self.importance}"]
+        if self.standing is not None:
             by = "" if self.superseded_by is None else f" by {self.superseded_by}"
-            facts.append(f"{self.status}{by}")
+            facts.append(f"{self.standing}{by}")
         return f"[{self.id}] {one_line(self.text)} ({', '.join(facts)}{self._source()})"
 
     def _source(self) -> str:
@@ -147,7 +154,7 @@ class Talk(Answer):
             created_at=moment(talk.created_at),
             updated_at=moment(talk.updated_at),
             last_seq=talk.last_seq,
-            rolling_summary=None if talk.rolling_summary is None else shortened(talk.rolling_summary),
+            rolling_summary=None if talk.rolling_summary is None else sendable(shortened(talk.rolling_summary)),
         )
 
     def written(self) -> str:
@@ -170,13 +177,13 @@ class Said(Answer):
     @classmethod
     def of(cls, message: StoredMessage) -> Said:
         """A message as it is shown: its words, and which tools it calls."""
-        called = [f"(calls {call.name})" for call in message.tool_calls[:NAMES]]
+        called = [f"(calls {call.name[:NAME_LENGTH]})" for call in message.tool_calls[:NAMES]]
         text = shortened(message.text, MESSAGE_LENGTH)
         return cls(
             id=message.id,
             seq=message.seq,
             role=message.role,
-            text="\n".join(filter(None, [text, *called])),
+            text=sendable("\n".join(filter(None, [text, *called]))),
             created_at=moment(message.created_at),
         )
 
@@ -253,9 +260,14 @@ def one_line(text: str) -> str:
     return " ".join(text.split())
 
 
+def sendable(text: str) -> str:
+    """A text that can be sent: what people said may hold half a character."""
+    return text.encode(errors="replace").decode()
+
+
 def moment(value: datetime) -> str:
     """A moment as it is given to programs."""
-    return value.isoformat(timespec="seconds")
+    return value.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def day(written: str) -> str:

@@ -21,6 +21,7 @@ from mcp_types import (
 
 import recollect
 from recollect.errors import ChatError, ConfigurationError, EmbeddingError, RecollectError, StoreError
+from recollect.mcp.answers import sendable
 from recollect.mcp.schemas import Answer, read
 from recollect.mcp.tools import INSTRUCTIONS, READ_ONLY_INSTRUCTIONS, MemoryTool, offered
 from recollect.memory.tools.base import SECONDS
@@ -120,5 +121,4 @@ def _given(answer: Answer) -> CallToolResult:
 
 
 def _refused(sentence: str) -> CallToolResult:
-    text = sentence.encode(errors="replace").decode()  # a sentence may quote what is no valid text
-    return CallToolResult(content=[TextContent(text=text)], is_error=True)
+    return CallToolResult(content=[TextContent(text=sendable(sentence))], is_error=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import sys
@@ -44,8 +45,24 @@ async def serve_stdio(
     with _output() as descriptor:
         lines = cast("anyio.AsyncFile[str]", _Lines(threads, sys.stdin.fileno()))
         output = cast("anyio.AsyncFile[str]", _Output(threads, descriptor))
-        async with stdio_server(lines, output) as (read, write):
-            await server.run(read, write, server.create_initialization_options())
+        with _broken_is_over():
+            async with stdio_server(lines, output) as (read, write):
+                await server.run(read, write, server.create_initialization_options())
+
+
+@contextmanager
+def _broken_is_over() -> Iterator[None]:
+    """A stream that breaks is the end of the connection, no failure: the client is gone, or this was cancelled and the
+    SDK's tasks have closed each other's streams."""
+    try:
+        yield
+    except BaseExceptionGroup as error:
+        if error.split((anyio.BrokenResourceError, anyio.ClosedResourceError))[1] is not None:
+            raise
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise asyncio.CancelledError from error
+        log.info("the client is gone")
 
 
 class _Lines:

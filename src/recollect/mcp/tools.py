@@ -71,8 +71,8 @@ TIMELINE = MemoryTool(
     "timeline",
     "Timeline",
     "See how things changed, oldest first, with what is no longer true: on a topic, about a person or thing, or in a"
-    " period. Use it for questions such as 'since when', 'what was it before' or 'what happened in March'. The status"
-    " of each memory says whether it is current, over, superseded or upcoming.",
+    " period. Use it for questions such as 'since when', 'what was it before' or 'what happened in March'. The"
+    " standing of each memory says whether it is current, over, superseded or upcoming.",
     arguments.TimelineAsked,
     answers.Memories,
     reading.timeline,

@@ -19,6 +19,7 @@ from recollect.server.callers import Home
 from recollect.server.cors import add_cors
 from recollect.server.guard import Guard
 from recollect.server.observing import Observing
+from recollect.server.openapi import describe, operation_id
 from recollect.server.problems import on_http_error, on_recollect_error, on_validation_error
 from recollect.server.routes import all_routers
 from recollect.server.settings import ServerSettings
@@ -26,6 +27,8 @@ from recollect.server.stopping import Stopping
 
 if TYPE_CHECKING:
     from recollect.agent import Agent
+
+_UNOBSERVED: Any = dict.fromkeys(("tracing", "metrics", "logs", "operation_spans", "auto_configure"), False)
 
 
 def create_app(
@@ -59,10 +62,14 @@ def create_app(
         lifespan=lifespan,
         exception_handlers=handlers,
         redirect_slashes=False,
-        redoc_url=None,
+        openapi_url=None,  # `describe` serves it
+        generate_unique_id_function=operation_id,
+        # What it would note of requests holds what was said; `Observing` has spans and metrics without.
+        telemetry=_UNOBSERVED,
     )
     for router in (*all_routers(), health.router, metrics.router):
         app.include_router(router)
+    describe(app)
     app.add_middleware(Guard, home=home, access=Access(rc, home.settings))
     add_cors(app, home.settings)
     app.state.home = home

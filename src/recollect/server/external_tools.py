@@ -32,7 +32,7 @@ def external_tools(described: Sequence[ToolIn], results: Mapping[str, ToolResult
 
     async def give(**_: Any) -> ToolResult:
         call = current_call()
-        assert call is not None and call.id in posted, "only calls with a result are approved"
+        assert call is not None
         return posted[call.id]
 
     return [
@@ -99,7 +99,7 @@ class Continuation:
                 )
 
     async def _known(self, user: User, conversation_id: str, ids: set[str]) -> dict[str, ToolCall]:
-        """Calls that do not wait any more. Of the last reply they may be posted again: a turn that was cut off goes on."""
+        """Calls that do not wait any more; those of the last reply may be posted again, if the turn was cut off."""
         found: dict[str, ToolCall] = {}
         last: frozenset[str] = frozenset()
         if await user.conversations.get(conversation_id) is None:
@@ -127,7 +127,9 @@ def _checked(name: str, schema: Mapping[str, Any]) -> Mapping[str, Any]:
     try:
         Draft202012Validator.check_schema(schema)
     except SchemaError as error:
-        raise InvalidArgumentError(f"the parameters of tool {name!r} are no JSON schema: {error.message:.200}.") from None
+        raise InvalidArgumentError(
+            f"the parameters of tool {name!r} are no JSON schema: {error.message:.200}."
+        ) from None
     except RecursionError:
         raise InvalidArgumentError(f"the parameters of tool {name!r} are nested too deeply.") from None
     return schema

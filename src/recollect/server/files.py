@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import BinaryIO
 
+from starlette.requests import ClientDisconnect
 from starlette.responses import StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
@@ -35,7 +36,7 @@ class FileAnswer(StreamingResponse):
                 await send(message)
 
         try:
-            with contextlib.suppress(TimeoutError):  # nobody is there to be told
+            with contextlib.suppress(TimeoutError, ClientDisconnect):  # nobody is there to be told
                 await super().__call__(scope, receive, sending)
         finally:
             self._file.close()

@@ -49,9 +49,9 @@ _KEPT_HEADERS = ("etag", "location", "cache-control")
 Handle = Callable[[Request], Awaitable[Response]]
 
 
-def lease_of(methods: set[str], dependant: Dependant, extra: dict[str, Any] | None) -> timedelta | None:
+def lease_of(methods: set[str] | None, dependant: Dependant, extra: dict[str, Any] | None) -> timedelta | None:
     """How long a request of a route may take with its key, or None for a route whose answers are not kept."""
-    if not methods & _METHODS or _takes_header(dependant):
+    if not (methods or set()) & _METHODS or _takes_header(dependant):
         return None
     return LEASES.get((extra or {}).get("x-idempotency", "kept"))
 

@@ -141,9 +141,10 @@ def _read_key(given: object) -> VerifyingKey | None:
         return None
     if operations is not None and not (isinstance(operations, list) and "verify" in operations):
         return None
-    public = {name: value for name, value in given.items() if name != "d"}  # a private key is none of our business
+    if "d" in given:  # a private key that was published is everyone's
+        return None
     try:
-        key = jwt.PyJWK(public, algorithms[0]).key
+        key = jwt.PyJWK(dict(given), algorithms[0]).key
     except (jwt.PyJWTError, ValueError, TypeError, KeyError, AttributeError):  # AttributeError: a number for a text
         return None
     if isinstance(key, RSAPublicKey) and key.key_size < SMALLEST_RSA:

@@ -42,7 +42,12 @@ MOST_JOBS = 500
 router = APIRouter(tags=["operations"])
 
 
-@router.get("/metrics", response_class=Response, responses=problems())
+_METRICS: dict[int | str, dict[str, Any]] = {
+    200: {"description": "Metrics.", "content": {"text/plain": {"schema": {"type": "string"}}}}
+}
+
+
+@router.get("/metrics", response_class=Response, responses={**problems(), **_METRICS})
 async def read_metrics(request: Request) -> Response:
     """Metrics in the format of Prometheus: for callers on this machine, or with the server's metrics token."""
     home: Home = request.app.state.home

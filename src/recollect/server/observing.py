@@ -134,9 +134,9 @@ class _Seen:
         """The template of the path, in which ids are names in braces."""
         mounted = self.scope.get("root_path", "").removeprefix(self._root)
         path = getattr(self.scope.get("route"), "path", None)
-        if path is None:
-            return mounted or NO_ROUTE
-        return str(mounted or path)
+        if path is None and "endpoint" in self.scope and not self.scope.get("path_params"):
+            path = self.scope["path"]  # it was found, and nothing in it varies
+        return str(mounted or path or NO_ROUTE)
 
     def _whose(self) -> dict[str, Any]:
         caller = self.scope["state"].get("caller")

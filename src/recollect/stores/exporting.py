@@ -7,7 +7,7 @@ import functools
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import Enum
 from functools import partial
 from itertools import accumulate
@@ -32,7 +32,7 @@ LISTED: dict[str, Callable[[Sequence[Any]], Record]] = {}
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON knows it: moments in ISO 8601, and without the scope, which is the same for all.
+    """A value as JSON knows it: moments in ISO 8601, lengths in seconds, no scope, which is the same for all.
 
     >>> plain({"at": datetime(2026, 3, 1), "of": (1, 2)})
     {'at': '2026-03-01T00:00:00', 'of': [1, 2]}
@@ -41,6 +41,8 @@ def plain(value: Any) -> Any:
         return value
     if isinstance(value, datetime):
         return value.isoformat()
+    if isinstance(value, timedelta):
+        return value.total_seconds()
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, Mapping):

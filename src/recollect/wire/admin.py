@@ -58,7 +58,7 @@ class UsageTotalWire(Wire):
     def of(cls, value: UsageTotal) -> UsageTotalWire:
         """It for a total, whose scope has names of its own here."""
         scope = value.scope
-        whose = {"tenant_id": scope.tenant_id, "app_id": scope.app_id, "user_id": scope.user_id}
+        whose: dict[str, Any] = {"tenant_id": scope.tenant_id, "app_id": scope.app_id, "user_id": scope.user_id}
         names = ("purpose", "model", "calls", "input_tokens", "output_tokens", "cost_usd", "unpriced_calls")
         return cls(**whose, **{name: getattr(value, name) for name in names})
 
@@ -86,7 +86,7 @@ class DeleteUserData(Input):
     confirm: Literal[True] = Field(description="That it is meant.")
 
 
-class CloseStale(Input):
+class CloseEveryonesStale(Input):
     """Close everyone's conversations in which nothing happened for so long."""
 
     older_than: float = Field(ge=0, le=LONGEST_AGE, examples=[3600], description="Seconds.")

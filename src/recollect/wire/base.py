@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import fields
+from datetime import UTC, datetime
 from functools import cache
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
@@ -46,8 +47,8 @@ class Wire(BaseModel):
         given = {name: _plain(getattr(self, name)) for name in type(self).model_fields if name in _names(self.kind)}
         if "scope" in _names(self.kind):
             given["scope"] = Scope(
-                getattr(self, "tenant_id"),
-                getattr(self, "app_id"),
+                self.tenant_id,
+                self.app_id,
                 getattr(self, "user_id"),  # noqa: B009
             )
         return self.kind(**given)
@@ -85,6 +86,8 @@ def _names(kind: type[Any]) -> frozenset[str]:
 def _plain(value: Any) -> Any:
     if isinstance(value, Wire):
         return value.value()
+    if isinstance(value, datetime):
+        return value.astimezone(UTC)  # the same moment, in the timezone that all others are in
     return tuple(map(_plain, value)) if isinstance(value, list) else value
 
 

@@ -170,5 +170,3 @@ class ChatInput(TurnInput):
         if "space" in self.model_fields_set:
             given["space"] = self.space
         return given
-
-

@@ -165,7 +165,7 @@ _WIRES: Mapping[type[Any], tuple[str, type[Wire]]] = {
     ToolUseEnd: ("tool_use_end", ToolUseEndWire),
     StreamStop: ("stop", StopWire),
 }
-_KINDS: Mapping[str, type[Wire]] = {event: wire for event, wire in _WIRES.values()}
+_KINDS: Mapping[str, type[Wire]] = dict(_WIRES.values())
 _TEXTS: Mapping[str, type[TextDelta] | type[ThinkingDelta]] = {"text": TextDelta, "thinking": ThinkingDelta}
 _text = json.JSONEncoder(ensure_ascii=True).encode
 
@@ -195,4 +195,3 @@ def delta_value(event: str, data: Mapping[str, Any]) -> ReplyDelta | None:
     wire = _KINDS.get(event)
     found: ReplyDelta | None = None if wire is None else wire.model_validate(data).value()
     return found
-

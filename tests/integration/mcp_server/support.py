@@ -24,11 +24,11 @@ from recollect.errors import InvalidArgumentError
 from recollect.mcp import McpApp, http_app
 from recollect.user import User
 
-PROGRAM = "import typer; from recollect.cli.mcp import mcp; typer.run(mcp)"
+PROGRAM = ("-W", "error", "-m", "recollect.cli", "mcp")
 
 
 def program(url: Path | str, user: str, *more: str) -> StdioServerParameters:
-    args = ["-W", "error", "-c", PROGRAM, "--url", str(url), "--user", user, *more]
+    args = [*PROGRAM, "--url", str(url), "--user", user, *more]
     return StdioServerParameters(command=sys.executable, args=args)
 
 

@@ -18,7 +18,7 @@ from tests.unit.mcp_server.support import given, opened, refused
 MODES = pytest.mark.parametrize("mode", ["auto", "legacy"], ids=["newest", "with handshake"])
 HEADERS = {"Accept": "application/json, text/event-stream", "Authorization": "Bearer maya"}
 
-RECALL = {
+RECALL: dict[str, Any] = {
     "jsonrpc": "2.0",
     "id": 1,
     "method": "tools/call",
@@ -38,7 +38,7 @@ async def test_every_tool_works(mode: str) -> None:
         assert names == ["recall", "timeline", "entities", "conversations", "remember", "forget"]
         kept = (await given(client, "remember", text="Maya is vegetarian."))["memory"]
         assert [each["id"] for each in (await given(client, "recall", query="vegetarian"))["memories"]] == [kept["id"]]
-        assert (await given(client, "timeline"))["memories"][0]["status"] == "current"
+        assert (await given(client, "timeline"))["memories"][0]["standing"] == "current"
         assert (await given(client, "entities"))["entities"] == []
         assert (await given(client, "conversations"))["conversations"] == []
         assert (await given(client, "forget", atom_id=kept["id"]))["status"] == "forgotten"
@@ -108,27 +108,50 @@ async def test_a_client_that_leaves_stops_its_call(mode: str) -> None:
 async def test_a_connection_that_breaks_stops_its_call(headers: dict[str, str]) -> None:
     async with opened() as rc:
         slow = Slow(rc)
-        async with serving(rc, slow.user_of) as (address, _), asyncio.timeout(20):
-            async with httpx2.AsyncClient(headers=HEADERS | headers, timeout=20) as http:
-                call = asyncio.create_task(http.post(address, json=RECALL))
-                await slow.begun.wait()
-                call.cancel()
-                await asyncio.gather(call, return_exceptions=True)
+        async with (
+            serving(rc, slow.user_of) as (address, _),
+            httpx2.AsyncClient(headers=HEADERS | headers, timeout=20) as http,
+            asyncio.timeout(20),
+        ):
+            call = asyncio.create_task(http.post(address, json=RECALL))
+            await slow.begun.wait()
+            call.cancel()
+            await asyncio.gather(call, return_exceptions=True)
             await slow.ended.wait()
 
 
 async def test_stopping_the_server_ends_what_still_runs() -> None:
+    async with opened() as rc, httpx2.AsyncClient(headers=HEADERS, timeout=20) as http:
+        slow = Slow(rc)
+        async with serving(rc, slow.user_of) as (address, _), asyncio.timeout(20):
+            call = asyncio.create_task(http.post(address, json=RECALL))
+            await slow.begun.wait()
+        assert slow.ended.is_set()
+        await asyncio.gather(call, return_exceptions=True)
+
+
+@pytest.mark.parametrize("version", ["2025-06-18", "2026-07-28"])
+async def test_an_application_that_ends_has_stopped_its_calls(version: str) -> None:
     async with opened() as rc:
         slow = Slow(rc)
-        async with serving(rc, slow.user_of) as (address, app):
-            async with httpx2.AsyncClient(headers=HEADERS, timeout=20) as http:
-                call = asyncio.create_task(http.post(address, json=RECALL))
-                async with asyncio.timeout(20):
-                    await slow.begun.wait()
-        async with asyncio.timeout(20):
-            await slow.ended.wait()
-        await asyncio.gather(call, return_exceptions=True)
-        assert not app._calls
+        app = http_app(slow.user_of, allowed_hosts=None)
+        meta = {f"io.modelcontextprotocol/{key}": value for key, value in META.items()}
+        body = {**RECALL, "params": {**RECALL["params"], "_meta": meta if version > "2026" else {}}}
+        headers = {**HEADERS, "MCP-Protocol-Version": version, "Mcp-Method": "tools/call", "Mcp-Name": "recall"}
+        transport = httpx2.ASGITransport(app=app)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://any", headers=headers) as http:
+            async with app.running(), asyncio.timeout(20):
+                call = asyncio.create_task(http.post("/mcp", json=body))
+                await slow.begun.wait()
+            assert slow.ended.is_set()
+            await asyncio.gather(call, return_exceptions=True)
+
+
+META: dict[str, Any] = {
+    "protocolVersion": "2026-07-28",
+    "clientInfo": {"name": "test", "version": "1"},
+    "clientCapabilities": {},
+}
 
 
 class Slow:

@@ -98,7 +98,7 @@ class ByHand:
 @asynccontextmanager
 async def by_hand(url: Path, *more: str, stdout: int = asyncio.subprocess.PIPE) -> AsyncIterator[ByHand]:
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-W", "error", "-c", PROGRAM, "--url", str(url), "--user", "maya", *more),
+        *(sys.executable, *PROGRAM, "--url", str(url), "--user", "maya", *more),
         stdin=asyncio.subprocess.PIPE,
         stdout=stdout,
         stderr=asyncio.subprocess.PIPE,

@@ -69,9 +69,9 @@ async def test_what_is_remembered_is_recalled_with_its_date() -> None:
         )
         assert kept["status"] == "remembered"
         memory = kept["memory"]
-        assert memory["kind"] == "PREFERENCE"
+        assert memory["category"] == {"name": "preference", "kind": "PREFERENCE"}
         assert memory["importance"] == 4
-        assert memory["validFrom"] == "2026-03-01T00:00:00+00:00"
+        assert memory["validFrom"] == "2026-03-01T00:00:00Z"
         found = await client.call_tool("recall", {"query": "is Maya vegetarian?"})
         assert found.structured_content["memories"][0]["id"] == memory["id"]
         assert text(found).startswith("1 memory:\n")
@@ -141,7 +141,7 @@ async def test_a_correction_takes_the_place_of_what_it_corrects() -> None:
         [then] = (await given(client, "recall", query="where does Maya live", valid_at="2021-06-01"))["memories"]
         assert then["text"] == "Maya lives in Porto."
         history = await given(client, "timeline", query="where Maya lives")
-        assert [(each["text"], each["status"]) for each in history["memories"]] == [
+        assert [(each["text"], each["standing"]) for each in history["memories"]] == [
             ("Maya lives in Porto.", "superseded"),
             ("Maya lives in Lisbon.", "current"),
         ]
@@ -162,7 +162,7 @@ async def test_a_timeline_keeps_to_its_period_and_to_its_entity() -> None:
         async with talking(maya) as client:
             found = await given(client, "timeline", **{"from": "2026-01-01", "to": "2026-01-31"})
             assert [each["text"] for each in found["memories"]] == ["Anna visited."]
-            assert found["memories"][0]["status"] == "over"
+            assert found["memories"][0]["standing"] == "over"
             about = await given(client, "timeline", entity=tom.id)
             assert [each["text"] for each in about["memories"]] == ["Tom called."]
             assert "ent_nobody" in await refused(client, "timeline", entity="ent_nobody")
@@ -231,6 +231,16 @@ async def test_messages_are_read_page_by_page_both_ways() -> None:
                 client, "conversations", conversation_id=talk.id, after_seq=first["laterSeq"], limit=50
             )
             assert [each["text"] for each in onwards["messages"]] == ["Message 3", "Message 4", "Message 5"]
+
+
+async def test_half_a_character_does_not_keep_a_conversation_from_being_read() -> None:
+    async with opened() as rc:
+        maya = rc.user("maya")
+        talk = await maya.conversations.create("chat")
+        await maya.conversations.append_user_message(talk.id, "Half \ud83d of it")
+        async with talking(maya, "legacy") as client:
+            read = await given(client, "conversations", conversation_id=talk.id)
+            assert [each["text"] for each in read["messages"]] == ["Half ? of it"]
 
 
 async def test_an_answer_is_bounded_and_says_what_was_left_out() -> None:

@@ -69,8 +69,8 @@ async def test_a_revoked_key_opens_nothing(admin: httpx2.AsyncClient, app: Any) 
 
 
 async def test_keys_of_another_tenant_are_unknown(rc: Recollect, admin: httpx2.AsyncClient) -> None:
-    for other in ({"tenant_id": "globex", "app_id": "shop"}, {"tenant_id": "acme"}):
-        made = await rc.keys.create("app", **other)
+    for tenant_id, app_id in (("globex", "shop"), ("acme", "default")):
+        made = await rc.keys.create("app", tenant_id=tenant_id, app_id=app_id)
         assert (await admin.get(f"/ai-admin/keys/{made.key.id}")).status_code == 404
         assert (await admin.delete(f"/ai-admin/keys/{made.key.id}")).status_code == 404
         assert (await rc.keys.check(made.secret)).id == made.key.id

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from recollect.chat import ChatOptions
@@ -20,6 +21,7 @@ from recollect.turn.values import TurnResult
 from recollect.types import Message, ReplyDelta, TextDelta
 from recollect.types.blocks import TextBlock
 from recollect.user import User
+
 
 class Completion(Chat):
     """A chat whose client keeps the history. `conversation_id` is known once the turn has begun."""
@@ -62,7 +64,7 @@ class Completion(Chat):
             asked,
             draft=self._draft(asked, end),
             prepare=lambda: self._resumed(asked, end),
-            plan=self._plan,
+            plan=partial(self._plan, end),
         )
 
     async def _end_of_log(self) -> Sequence[Any]:
@@ -89,11 +91,14 @@ class Completion(Chat):
         return await asked.prepare()
 
     async def _plan(
-        self, options: ChatOptions, history: list[Message], log: TurnLog
+        self, end: LogEnd, options: ChatOptions, history: list[Message], log: TurnLog
     ) -> tuple[ChatOptions, list[Message]]:
-        """The history is the client's."""
-        if log.answered is not None:
-            raise AlreadyAnsweredError(log.answered)
+        """The history is the client's. What the same request was answered while this one waited holds for both."""
+        answered = log.answered
+        if self._sent.results and not self._sent.said:
+            answered = LogEnd(await self._end_of_log()).answer_since(end)
+        if answered is not None:
+            raise AlreadyAnsweredError(answered)
         return options, list(self._sent.messages)
 
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
+from pydantic import ValidationError
+
 from recollect.chat.registry import builtin_providers, detect_provider_from
+from recollect.errors import InvalidArgumentError
+from recollect.server.external_tools import external_tools
 from recollect.server.openai.body import CompletionRequest
 from recollect.server.openai.errors import FieldRefusedError, unsupported
 from recollect.tools import Tool
+from recollect.wire.turn_inputs import ToolIn
 
 MOST_CALLS = 4
 """How often the model is asked in a turn: again only when it calls a tool that is not there, or not in JSON."""
 
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 _LATER_NAMES = {"anthropic": {"stop": "stop_sequences"}, "gemini": {"stop": "stop_sequences"}}
 _TAKEN = {
     "anthropic": ("temperature", "top_p", "stop"),
@@ -40,13 +43,16 @@ def chat_options(body: CompletionRequest, model: Any) -> dict[str, Any]:
 
 def client_tools(body: CompletionRequest) -> list[Tool]:
     """The client's tools: it runs them itself, so that a call of one ends the turn."""
-    found: dict[str, Tool] = {}
+    found: dict[str, ToolIn] = {}
     for number, given in enumerate(body.tools or ()):
-        made = _tool(given, f"tools.{number}")
-        if made.name in found:
-            raise FieldRefusedError(f"tools.{number}", f"Two tools are called {made.name!r}.")
-        found[made.name] = made
-    return list(found.values())
+        described = _described(given, f"tools.{number}")
+        if described.name in found:
+            raise FieldRefusedError(f"tools.{number}", f"Two tools are called {described.name!r}.")
+        found[described.name] = described
+    try:
+        return external_tools([*found.values()])
+    except InvalidArgumentError as error:
+        raise FieldRefusedError("tools", str(error)) from None
 
 
 def family_of(model: Any) -> str:
@@ -59,29 +65,18 @@ def family_of(model: Any) -> str:
     return name.lower() if name.lower() in _TAKEN else "openai"
 
 
-def _tool(given: Mapping[str, Any], at: str) -> Tool:
+def _described(given: Mapping[str, Any], at: str) -> ToolIn:
     if given.get("type", "function") != "function":
         raise unsupported(f"{at}.type", "tools are functions.")
     function = given.get("function")
-    if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
+    if not isinstance(function, Mapping):
         raise FieldRefusedError(f"{at}.function", "A tool has a function with a name.")
-    name, schema = function["name"], function.get("parameters")
-    if not _NAME.match(name):
-        raise FieldRefusedError(f"{at}.function.name", "A name has 1 to 64 letters, digits, '_' and '-'.")
-    if not isinstance(schema, Mapping | None):
-        raise FieldRefusedError(f"{at}.function.parameters", "Parameters are a JSON schema.")
-    return Tool(
-        name,
-        str(function.get("description") or ""),
-        {"type": "object", "properties": {}} if schema is None else schema,
-        _elsewhere,
-        requires_approval=True,
-        bind=lambda input: ([], dict(input)),  # whether the arguments fit is for the client to see
-    )
-
-
-def _elsewhere(**_: Any) -> str:
-    raise RuntimeError("the client runs its tools itself")
+    known = {name: function[name] for name in ("name", "description", "parameters") if function.get(name) is not None}
+    try:
+        return ToolIn(**known)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise FieldRefusedError(f"{at}.function.{'.'.join(map(str, first['loc']))}", f"{first['msg']}.") from None
 
 
 def _tool_choice(body: CompletionRequest) -> str | None:

@@ -50,6 +50,13 @@ class LogEnd:
         """The results that are not in the log behind their calls, ready to be appended."""
         return [self._result(each) for each in results if not self._holds(str(each.tool_call_id))]
 
+    def answer_since(self, earlier: LogEnd) -> str | None:
+        """What was said last, if it was said after that and nothing followed it."""
+        last = self._stored[-1] if self._stored else None
+        if last is None or last.role != "assistant" or last.tool_calls or last.seq <= earlier._answered:
+            return None
+        return last.text
+
     def _known(self, texts: Sequence[str]) -> int:
         """How many of the texts stand at the end of the log, unanswered."""
         ends = {BETWEEN.join(each.text for each in self._unanswered[-n:]) for n in range(1, len(self._unanswered) + 1)}

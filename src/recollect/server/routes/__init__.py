@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
+from recollect.server.openai import routes as openai
 from recollect.server.routes import (
     admin,
+    agents,
     atoms,
     bindings,
     conversation_tasks,
     conversations,
     entities,
+    events,
     jobs,
     keys,
     memory,
     operating,
     recall,
+    sessions,
     turns,
     working_context,
 )
@@ -33,8 +37,12 @@ def all_routers() -> list[APIRouter]:
         recall.router,
         bindings.router,
         jobs.router,
+        events.router,
         working_context.router,
+        agents.router,
+        sessions.router,
         admin.router,
         operating.router,
         keys.router,
+        openai.router,
     ]

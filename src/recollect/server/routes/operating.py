@@ -25,7 +25,7 @@ from recollect.server.route import Route
 from recollect.types.bindings import Binding
 from recollect.types.jobs import Job, JobStatus
 from recollect.types.scope import Scope
-from recollect.wire.admin import CloseStale, Replayed, ReplayConversations, StaleClosed
+from recollect.wire.admin import CloseEveryonesStale, ReplayConversations, Replayed, StaleClosed
 from recollect.wire.base import Page
 from recollect.wire.bindings import BindingWire, UpdateBinding
 from recollect.wire.jobs import JobWire
@@ -108,8 +108,8 @@ async def delete_anyones_binding(admin: AdminIs, id: BindingIdIs) -> Response:
 
 
 @router.post("/close-stale", response_model=StaleClosed, responses=problems())
-async def close_everyones_stale(admin: AdminIs, body: CloseStale) -> Response:
-    """Close the app's conversations in which nothing happened for that long. Ask again while there is a `nextCursor`."""
+async def close_everyones_stale(admin: AdminIs, body: CloseEveryonesStale) -> Response:
+    """Close the app's conversations in which nothing happened for so long. Ask again while there is a `nextCursor`."""
     found, following = await _conversations(admin, None, body.cursor, body.limit)
     closed: list[str] = []
     for user_id in dict.fromkeys(scope.user_id for scope, _ in found):

@@ -30,8 +30,9 @@ router = APIRouter(prefix="/ai-conversations", tags=["turns"], route_class=Route
 
 _STREAMED: dict[int | str, dict[str, Any]] = {
     200: {
-        "description": "The answer; as a stream: the events text, thinking, tool_use_start, tool_use_input, tool_use_end"
-        " and stop as they come, at last result, with the same as the whole answer, or error, with the problem.",
+        "description": "The answer. As a stream: the events `text`, `thinking`, `tool_use_start`, `tool_use_input`,"
+        " `tool_use_end` and `stop` as they come; at last `result`, which is the same as the whole answer, or `error`,"
+        " which is a problem.",
         "content": {MEDIA_TYPE: {"schema": {"type": "string"}}},
     }
 }
@@ -39,7 +40,7 @@ _STATUSES = (404, 409, 502, 504)
 _TRACE = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
 
 AcceptIs = Annotated[str, Header(alias="Accept", include_in_schema=False)]
-TraceIs = Annotated[str | None, Header(alias="traceparent", max_length=200)]
+TraceIs = Annotated[str | None, Header(alias="traceparent", max_length=200, description="W3C trace context.")]
 
 Ended = TurnOutcome | TurnResult
 

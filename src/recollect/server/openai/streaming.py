@@ -1,0 +1,89 @@
+"""A completion as server-sent events."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from recollect.background import stopped
+from recollect.errors import RecollectError
+from recollect.server.disconnects import while_awaited
+from recollect.server.openai.completing import Completion
+from recollect.server.openai.errors import error_body
+from recollect.server.openai.writing import Writer
+from recollect.server.problems import problem, problem_of
+from recollect.server.settings import ServerSettings
+from recollect.server.sse import EventStream, frame
+from recollect.turn.values import TurnResult
+from recollect.types import TextDelta
+
+log = logging.getLogger("recollect.server")
+
+CONVERSATION_HEADER = "X-Recollect-Conversation"
+
+
+async def streamed(request: Request, completion: Completion, writer: Writer, settings: ServerSettings) -> Response:
+    """The answer as it comes. What fails before its first piece is raised, unless that piece is slow to come."""
+    items = completion.stream()
+    first = asyncio.ensure_future(anext(items))
+    frames = _frames(first, items, writer)
+    await anext(frames)  # it has begun: closing it, wherever that happens, ends the turn
+    try:
+        await while_awaited(request, _begun(first, settings.heartbeat_seconds))
+    except BaseException:
+        await frames.aclose()
+        raise
+    return EventStream(frames, settings, headers=conversation_header(completion), retry=None, on_error=error_frame)
+
+
+def conversation_header(completion: Completion) -> dict[str, str]:
+    """The header that says which conversation it is, for the next request."""
+    return {} if completion.conversation_id is None else {CONVERSATION_HEADER: completion.conversation_id}
+
+
+def error_frame(error: Exception, request_id: str | None) -> bytes:
+    """The last frame of a stream that failed, as OpenAI's clients look for it."""
+    if isinstance(error, RecollectError):
+        told = problem_of(error, request_id)
+    else:
+        log.error("a completion failed: %s", type(error).__name__, exc_info=error)
+        detail = f"The server failed. Its log has the reason, under the request {request_id}."
+        told = problem(500, "failed", detail, request_id=request_id)
+    return frame(None, json.dumps(error_body(json.loads(bytes(told.body)))[1]).encode())
+
+
+async def _begun(first: asyncio.Future[Any], seconds: float) -> None:
+    await asyncio.wait({first}, timeout=seconds)
+    if first.done():
+        first.result()
+
+
+async def _frames(
+    first: asyncio.Future[Any], items: AsyncGenerator[Any, None], writer: Writer
+) -> AsyncGenerator[bytes, None]:
+    try:
+        async with aclosing(items):
+            yield b""
+            item = await first
+            yield _frame(writer.opening())
+            while True:
+                if isinstance(item, TextDelta):
+                    yield _frame(writer.text(item.text))
+                elif isinstance(item, TurnResult):
+                    for chunk in writer.ending(item):
+                        yield _frame(chunk)
+                    return
+                item = await anext(items)
+    finally:
+        await stopped(first)
+
+
+def _frame(chunk: str) -> bytes:
+    return frame(None, chunk.encode())

@@ -1,0 +1,261 @@
+"""What the client gives is what the in-process handle gives: one story, told through both."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from dataclasses import fields, is_dataclass
+from datetime import datetime, timedelta
+from enum import Enum
+from typing import Any
+
+import httpx2
+import pytest
+
+from recollect import (
+    AtomSupersededError,
+    ConversationClosedError,
+    InvalidArgumentError,
+    NotFoundError,
+    Recollect,
+    RecollectError,
+)
+from recollect.client import RecollectClient
+from recollect.server import create_app
+from recollect.testing import ScriptedModel, calls, says
+from recollect.tools import Tool
+
+ID = re.compile(r"\b(conv|msg|turn|ms|atom|ent|bind|job|call)_[0-9a-f]{2,}\b")
+
+
+class Shapes:
+    """Values without what differs between two tellings: ids are numbered as they appear, moments have no time."""
+
+    def __init__(self) -> None:
+        self._ids: dict[str, str] = {}
+
+    def __call__(self, value: Any) -> Any:
+        if isinstance(value, Enum):
+            return value.value
+        if isinstance(value, str):
+            return ID.sub(lambda found: self._ids.setdefault(found[0], f"{found[1]}#{len(self._ids)}"), value)
+        if isinstance(value, datetime):
+            return "a moment"
+        if isinstance(value, float):
+            return round(value, 3)
+        if is_dataclass(value) and not isinstance(value, type):
+            left_out = ("latency_ms", "total_latency_ms", "scope", "context", "updated_at", "due_at")
+            return {
+                "is": type(value).__name__,
+                **{each.name: self(getattr(value, each.name)) for each in fields(value) if each.name not in left_out},
+            }
+        if isinstance(value, dict):
+            return {str(name): self(each) for name, each in value.items()}
+        if isinstance(value, list | tuple):
+            return [self(each) for each in value]
+        return value
+
+
+async def refused(work: Any, kind: type[RecollectError]) -> dict[str, Any]:
+    with pytest.raises(kind) as caught:
+        await work
+    return {"error": type(caught.value).__name__, "says": str(caught.value)}
+
+
+async def told(user: Any) -> list[Any]:
+    """A life: what is said, remembered, superseded and asked for. Gives everything that was given back."""
+    talks, memory = user.conversations, user.memory
+    talk = await talks.create("support", "Refund", session_id="s-1", metadata={"plan": "fr\u00e9e"}, close_after=3_600)
+    found: list[Any] = [talk, await talks.get(talk.id), await talks.get("conv_00"), await talks.find("support", "s-1")]
+    found.append(await talks.find_or_create("support", "s-1"))
+    said = await talks.append_user_message(
+        talk.id,
+        ["Where's my refund?", {"type": "image", "url": "https://example.com/a.png", "mime_type": "image/png"}],
+        idempotency_key="first",
+    )
+    found += [said, await talks.append_user_message(talk.id, "again", idempotency_key="first")]
+    found.append(await talks.append_system_message(talk.id, "The user is on the free plan."))
+    use = {"type": "tool_use", "id": "tu_1", "name": "lookup", "arguments": {"order_id": 7}}
+    found.append(
+        await talks.append_assistant_turn(talk.id, [use], stop_reason="tool_use", model="m", usage={"input_tokens": 3})
+    )
+    found.append(await talks.append_tool_result(talk.id, "tu_1", "shipped", tool_name="lookup"))
+    answer = {"content": "It is on its way.", "stop_reason": "end_turn", "usage": {"inputTokens": 9, "outputTokens": 4}}
+    found.append(await talks.append_turn(talk.id, "And now?", answer, idempotency_key="turn"))
+    found.append(
+        await talks.append_messages(
+            talk.id, [{"role": "user", "content": "Thanks"}, {"role": "assistant", "content": "Bye"}]
+        )
+    )
+    found += [
+        await talks.messages(talk.id),
+        await talks.messages(talk.id, limit=2),
+        await talks.raw_turns(talk.id, limit=3),
+    ]
+    found += [
+        await talks.messages(talk.id, after=2),
+        await talks.messages(talk.id, limit=2, before=4),
+        await talks.message(said.id),
+    ]
+    found += [await talks.list("support"), await talks.list(limit=1), await talks.pending(talk.id)]
+    found.append(await refused(talks.append_user_message("conv_00", "Hello?"), NotFoundError))
+    found.append(await refused(talks.create(""), InvalidArgumentError))
+
+    space = await memory.create_space("default", {"of": "tests"})
+    found += [space, await memory.create_space("default", once=True), await memory.get_space(space.id)]
+    found.append(await memory.create_binding({"namespace": "support", "user_id": user_id_of(user)}, [space.id]))
+    [binding] = await memory.list_bindings()
+    found += [
+        binding,
+        await memory.update_binding(binding.id, {"windowed": True, "window_turns": 50}),
+        await memory.get_binding(binding.id),
+    ]
+    acme = await memory.create_entity(space.id, "ORGANIZATION", "Acme", aliases=["ACME Inc."])
+    other = await memory.create_entity(
+        space.id, "ORGANIZATION", "Acme Corporation", "They make everything.", {"seats": 3}
+    )
+    fact = await memory.add_atom(
+        space.id, "Maya works at Acme", ("job", "FACT"), 4, 0.9, "2026-01-01T00:00:00Z", talk.id, [said.id], [acme.id]
+    )
+    found += [acme, other, fact, await memory.merge_entities(other.id, acme.id), await memory.get_entity(acme.id)]
+    found += [
+        await memory.find_entity_by_name(space.id, "ORGANIZATION", "acme"),
+        await memory.find_entity_by_name(space.id, name="Nobody"),
+    ]
+    found.append(await memory.search_entities(space.id, "acme"))
+    found.append(
+        await memory.add_atoms(
+            space.id, [{"text": "Maya likes tea", "category": ("taste", "PREFERENCE")}, {"text": "Maya is in Lisbon"}]
+        )
+    )
+    newer = await memory.supersede_atom(fact.id, "Maya works at Globex", valid_from="2026-06-01T00:00:00Z")
+    found += [
+        newer,
+        await memory.get_atom(fact.id),
+        await refused(memory.supersede_atom(fact.id, "No"), AtomSupersededError),
+    ]
+    found += [
+        await memory.list_atoms(space.id),
+        await memory.list_atoms(space.id, category="taste"),
+        await memory.list_atoms(space.id, limit=1),
+    ]
+    found.append(await memory.list_atoms(space.id, valid_at="2026-02-01T00:00:00Z"))
+    found.append(await memory.recall_by_topic(space.id, "Where does Maya work?", limit=3, now="2026-07-01T00:00:00Z"))
+    found.append(await memory.recall_by_entity(space.id, "Acme", now="2026-07-01T00:00:00Z"))
+    found.append(
+        await memory.recall_timeline(space.id, query="work", from_="2026-01-01T00:00:00Z", now="2026-07-01T00:00:00Z")
+    )
+    tea = (await memory.list_atoms(space.id, category="taste"))[0]
+    found += [await memory.archive_atom(tea.id), await memory.restore_atom(tea.id), await memory.delete_atom(tea.id)]
+    context = await user.working_context.build(talk.id, space.id, "work", now="2026-07-01T00:00:00Z")
+    found += [context, str(context), context.messages]
+
+    found.append(await talks.close(talk.id))
+    found.append(await refused(talks.append_user_message(talk.id, "More"), ConversationClosedError))
+    found.append(await memory.wait_for_extraction(20))
+    found.append(sorted(atom.text for atom in await memory.list_atoms(space.id)))
+    found.append([(job.status, job.conversation_id) for job in await memory.list_jobs()])
+    run = await memory.run_extraction_for_conversation(talk.id)
+    found += [run.status, len(run)]
+    await memory.wait_for_extraction(20)
+    found.append(await memory.delete_binding(binding.id))
+    exported = await user.admin.export_user_data()
+    found += [sorted(exported), len(exported["conversations"][0]["messages"])]
+    found.append(await memory.delete_space(space.id))
+    found.append(await memory.get_space(space.id))
+    return found
+
+
+def user_id_of(user: Any) -> str:
+    scope = getattr(user, "scope", None)
+    return str(user.user_id if scope is None else scope.user_id)
+
+
+@pytest.fixture
+async def client(rc: Recollect) -> AsyncIterator[RecollectClient]:
+    app = create_app(rc, opens=False)
+    secret = (await rc.keys.create("admin", tenant_id="acme", app_id="web")).secret
+    http = httpx2.AsyncClient(transport=httpx2.ASGITransport(app))
+    async with RecollectClient("http://127.0.0.1", secret, http=http) as made:
+        yield made
+    await http.aclose()
+
+
+async def test_a_story_is_the_same_through_both(rc: Recollect, client: RecollectClient) -> None:
+    here, there = await told(rc.user("maya", "acme", "web")), await told(client.user("maya m\u00fcller/\u4f60%20"))
+    left, right = Shapes(), Shapes()
+    for number, (one, other) in enumerate(zip(here, there, strict=True)):
+        expected = right(other)
+        assert left(one) == _renamed(expected), f"step {number}"
+
+
+def _renamed(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.replace("maya m\u00fcller/\u4f60%20", "maya")
+    if isinstance(value, dict):
+        return {name: _renamed(each) for name, each in value.items()}
+    return [_renamed(each) for each in value] if isinstance(value, list) else value
+
+
+async def test_values_are_equal_to_those_in_the_process(rc: Recollect, client: RecollectClient) -> None:
+    remote, local = client.user("maya"), rc.user("maya", "acme", "web")
+    talk = await remote.conversations.create("chat", close_after=timedelta(minutes=5))
+    assert await local.conversations.get(talk.id) == talk
+    said = await remote.conversations.append_user_message(talk.id, "Hello", created_at="2026-03-01T12:00:00.123456Z")
+    assert await local.conversations.message(said.id) == said
+    space = await remote.memory.create_space("x")
+    atom = await remote.memory.add_atom(space.id, "Maya is here")
+    assert await local.memory.get_atom(atom.id) == atom
+    recalled = await remote.memory.recall_by_topic(space.id, "Maya", now="2027-01-01T00:00:00Z")
+    assert recalled.hits == (await local.memory.recall_by_topic(space.id, "Maya", now="2027-01-01T00:00:00Z")).hits
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+async def test_tools_of_a_turn_run_where_the_client_is(
+    rc: Recollect, client: RecollectClient, is_streamed: bool
+) -> None:
+    ran: list[tuple[int, int]] = []
+
+    def add(x: int, y: int) -> int:
+        "Add two numbers."
+        ran.append((x, y))
+        return x + y
+
+    model = ScriptedModel([calls("add", x=1, y=2), calls("add", x=3, y=3), says("Three, and six.")])
+    rc._runtime.model = model
+    maya = client.user("maya")
+    talk = await maya.conversations.create("sums")
+    if is_streamed:
+        items = [item async for item in maya.conversations.stream_turn(talk.id, user_text="Add!", tools=[add])]
+        outcome = items[-1]
+        assert "Three, and six." in "".join(getattr(item, "text", "") for item in items[:-1])
+    else:
+        outcome = await maya.conversations.run_turn(talk.id, user_text="Add!", tools=[add])
+    assert (outcome.text, outcome.status, ran) == ("Three, and six.", "completed", [(1, 2), (3, 3)])
+    assert [each.content for each in outcome.tool_invocations] == ["3", "6"]
+    log = await rc.user("maya", "acme", "web").conversations.messages(talk.id)
+    assert list(outcome.appended_messages) == log
+    assert [message.role for message in log] == ["user", "assistant", "tool", "assistant", "tool", "assistant"]
+
+
+async def test_a_tool_that_needs_approval_waits_for_it(rc: Recollect, client: RecollectClient) -> None:
+    ran: list[str] = []
+
+    def pay(to: str) -> str:
+        "Pay somebody."
+        ran.append(to)
+        return "paid"
+
+    model = rc._runtime.model = ScriptedModel(
+        [calls("pay", to="Omar"), says("Done."), calls("pay", to="Eve"), says("Then not.")]
+    )
+    maya, tools = client.user("maya"), [Tool.from_fn(pay, requires_approval=True)]
+    first = await maya.chat("Pay Omar", tools=tools)
+    assert (first.status, [call.name for call in first.pending], ran) == ("approval", ["pay"], [])
+    [call] = first.pending
+    done = await maya.chat(approvals={call.id: True}, tools=tools)
+    assert (done.text, ran) == ("Done.", ["Omar"])
+    second = await maya.chat("Pay Eve", tools=tools)
+    denied = await maya.chat(approvals={second.pending[0].id: {"approved": False, "reason": "No."}}, tools=tools)
+    assert (denied.text, ran) == ("Then not.", ["Omar"])
+    assert "did not allow" in str(model.requests[-1].messages)

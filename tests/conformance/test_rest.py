@@ -1,0 +1,260 @@
+"""The REST interface on each kind of store: memory from a conversation to its erasure, and nobody else's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from recollect import Recollect
+from recollect.user import User
+from tests.support.rest import Rest, asking, every, told
+
+
+async def test_what_was_said_is_remembered_recalled_and_corrected(rc: Recollect) -> None:
+    async with asking(rc, "maya", role="app", tenant="acme") as rest:
+        space = told(await rest.post("/ai-memory/spaces", json={"name": "life"}), 201)["id"]
+        scope = {"conversationScope": {"namespace": "chat", "userId": "*"}, "memorySpaceIds": [space]}
+        told(await rest.post("/ai-memory/bindings", json=scope), 201)
+        talk = told(await rest.post("/ai-conversations", json={"namespace": "chat"}), 201)["id"]
+        turn = {"userContent": "I moved to Lisbon.", "assistant": {"content": "How do you like it?"}}
+        said = told(await rest.post(f"/ai-conversations/{talk}/turns", json=turn), 201)
+        assert told(await rest.post(f"/ai-conversations/{talk}/close"))["status"] == "closed"
+        await rc.jobs.drain(timeout=30)
+        assert told(await rest.post("/ai-memory/extractions/wait", json={})) == {"done": True}
+        [job] = await every(rest, "/ai-memory/jobs")
+        assert (job["status"], job["memorySpaceId"], job["conversationId"]) == ("done", space, talk)
+
+        path = f"/ai-memory/spaces/{space}"
+        found = told(await rest.post(f"{path}/recall-by-topic", json={"query": "Where does the user live? Lisbon?"}))
+        atom = next(hit["atom"] for hit in found["hits"] if "Lisbon" in hit["atom"]["text"])
+        assert (atom["userId"], atom["sourceConversationId"]) == ("maya", talk)
+        assert said["userMessage"]["id"] in atom["sourceMessageIds"]
+        [cited] = atom["sourceMessageIds"]
+        assert told(await rest.get(f"/ai-conversations/messages/{cited}"))["conversationId"] == talk
+
+        asked = {"memorySpaceId": space, "recallQuery": "Where does the user live? Lisbon?"}
+        context = told(await rest.post("/ai-working-context", json=asked))
+        assert "Lisbon" in context["contextBlock"]
+        assert atom["id"] in [each["id"] for each in context["atomsUsed"]]
+
+        lisbon, lisboa = [
+            told(await rest.post(f"{path}/entities", json={"type": "PLACE", "canonicalName": name}), 201)["id"]
+            for name in ("Lisbon", "Lisboa")
+        ]
+        moved = {
+            "text": "User moved from Lisbon to Porto.",
+            "category": {"name": "home", "kind": "FACT"},
+            "entityIds": [lisboa],
+            "sourceConversationId": talk,
+            "sourceMessageIds": [cited],
+        }
+        new = told(await rest.post(f"/ai-memory/atoms/{atom['id']}/supersede", json=moved), 201)
+        assert (new["supersedes"], new["sourceMessageIds"]) == (atom["id"], [cited])
+        merged = told(await rest.post(f"/ai-memory/entities/{lisbon}/merge", json={"aliasId": lisboa}))
+        assert (merged["id"], merged["aliases"], merged["atomCount"]) == (lisbon, ["Lisboa"], 1)
+        about = told(await rest.post(f"{path}/recall-by-entity", json={"entityIdOrName": "lisboa"}))
+        assert [hit["atom"]["id"] for hit in about["hits"]] == [new["id"]]
+        timeline = told(await rest.post(f"{path}/recall-timeline", json={"query": "Lisbon"}))
+        ids = [hit["atom"]["id"] for hit in timeline["hits"]]
+        assert ids.index(atom["id"]) < ids.index(new["id"])
+
+    export = await rc.user("maya", tenant_id="acme").admin.export_user_data()
+    assert {atom["id"] for atom in export["atoms"]} >= {atom["id"], new["id"]}
+    assert {entity["id"] for entity in export["entities"]} == {lisbon, lisboa}
+
+
+async def test_every_list_has_an_end_and_repeats_nothing(rc: Recollect) -> None:
+    maya = rc.user("maya")
+    spaces = [await maya.memory.create_space(f"space {n}") for n in range(5)]
+    atoms = await maya.memory.add_atoms(spaces[0].id, [{"text": f"Fact {n}"} for n in range(5)])
+    talks = [await maya.conversations.create("chat") for _ in range(5)]
+    messages = [await maya.conversations.append_user_message(talks[0].id, f"Line {n}") for n in range(5)]
+    bindings = [await maya.memory.create_binding({"namespace": f"n{n}"}, [spaces[0].id]) for n in range(5)]
+    for space in spaces[1:]:
+        await maya.memory.run_extraction_for_conversation(talks[0].id, space_id=space.id)
+    jobs = await maya.memory.list_jobs()
+    async with asking(rc) as rest:
+        lists: list[tuple[str, list[Any]]] = [
+            ("/ai-memory/spaces", spaces),
+            (f"/ai-memory/spaces/{spaces[0].id}/atoms", atoms[::-1]),
+            ("/ai-conversations", talks[::-1]),
+            ("/ai-memory/bindings", bindings),
+            ("/ai-memory/jobs", jobs),
+        ]
+        for path, made in lists:
+            for limit in (1, 2, 5, 6):
+                found = await every(rest, path, limit=limit)
+                assert [each["id"] for each in found] == [each.id for each in made], path
+        path, last = f"/ai-conversations/{talks[0].id}/messages", None
+        seen: list[str] = []
+        while True:
+            page = told(await rest.get(path, params={"limit": 2, **({} if last is None else {"cursor": last})}))
+            seen = [each["id"] for each in page["items"]] + seen
+            last = page["nextCursor"]
+            if last is None:
+                break
+        assert seen == [message.id for message in messages]
+
+
+async def made_by_maya(rc: Recollect) -> dict[str, str]:
+    """Something of every kind, by what it is called in paths and bodies."""
+    maya = rc.user("maya", tenant_id="acme", app_id="web")
+    space = await maya.memory.create_space("secret")
+    entity = await maya.memory.create_entity(space.id, "PERSON", "Secret")
+    other = await maya.memory.create_entity(space.id, "PERSON", "Other")
+    atom = await maya.memory.add_atom(space.id, "Secret", entity_ids=[entity.id])
+    talk = await maya.conversations.create("secret", session_id="secret")
+    message = await maya.conversations.append_user_message(talk.id, "Secret")
+    binding = await maya.memory.create_binding({"namespace": "secret", "user_id": "maya"}, [space.id])
+    run = await maya.memory.run_extraction_for_conversation(talk.id, space_id=space.id)
+    return {
+        "s": space.id,
+        "e": entity.id,
+        "f": other.id,
+        "a": atom.id,
+        "c": talk.id,
+        "m": message.id,
+        "b": binding.id,
+        "j": str(run.id),
+    }
+
+
+async def own_things(rest: Rest) -> dict[str, str]:
+    space = told(await rest.post("/ai-memory/spaces", json={"name": "own"}), 201)["id"]
+    entity = {"type": "PERSON", "canonicalName": "Own"}
+    talk = told(await rest.post("/ai-conversations", json={"namespace": "own"}), 201)["id"]
+    line = {"content": "Own"}
+    return {
+        "S": space,
+        "E": told(await rest.post(f"/ai-memory/spaces/{space}/entities", json=entity), 201)["id"],
+        "A": told(await rest.post(f"/ai-memory/spaces/{space}/atoms", json={"text": "Own"}), 201)["id"],
+        "C": talk,
+        "M": told(await rest.post(f"/ai-conversations/{talk}/user-messages", json=line), 201)["id"],
+    }
+
+
+# Small letters are another's ids, capital ones the caller's own.
+CROSSINGS: list[tuple[str, str, Any]] = [
+    ("GET", "/ai-memory/spaces/{s}", None),
+    ("DELETE", "/ai-memory/spaces/{s}", None),
+    ("GET", "/ai-memory/spaces/{s}/atoms", None),
+    ("POST", "/ai-memory/spaces/{s}/atoms", {"text": "x"}),
+    ("POST", "/ai-memory/spaces/{s}/atoms/batch", {"atoms": [{"text": "x"}]}),
+    ("GET", "/ai-memory/atoms/{a}", None),
+    ("DELETE", "/ai-memory/atoms/{a}", None),
+    ("POST", "/ai-memory/atoms/{a}/supersede", {"text": "x"}),
+    ("POST", "/ai-memory/atoms/{a}/archive", None),
+    ("POST", "/ai-memory/atoms/{a}/restore", None),
+    ("POST", "/ai-memory/spaces/{s}/entities", {"type": "PERSON", "canonicalName": "x"}),
+    ("GET", "/ai-memory/spaces/{s}/entities", None),
+    ("GET", "/ai-memory/spaces/{s}/entities/by-name?name=Secret", None),
+    ("GET", "/ai-memory/entities/{e}", None),
+    ("POST", "/ai-memory/entities/{e}/merge", {"aliasId": "f"}),
+    ("POST", "/ai-memory/entities/{e}/merge", {"aliasId": "E"}),
+    ("POST", "/ai-memory/entities/{E}/merge", {"aliasId": "e"}),
+    ("POST", "/ai-memory/spaces/{s}/recall-by-topic", {"query": "Secret"}),
+    ("POST", "/ai-memory/spaces/{s}/recall-by-entity", {"entityIdOrName": "Secret"}),
+    ("POST", "/ai-memory/spaces/{S}/recall-by-entity", {"entityIdOrName": "e"}),
+    ("POST", "/ai-memory/spaces/{S}/recall-timeline", {"entityIdOrName": "e"}),
+    ("POST", "/ai-memory/spaces/{s}/recall-timeline", {}),
+    ("POST", "/ai-memory/spaces/{s}/remember-conversation", {"conversationId": "C"}),
+    ("POST", "/ai-memory/spaces/{S}/remember-conversation", {"conversationId": "c"}),
+    ("POST", "/ai-memory/spaces/{S}/atoms", {"text": "x", "entityIds": ["e"]}),
+    ("POST", "/ai-memory/spaces/{S}/atoms", {"text": "x", "sourceConversationId": "c"}),
+    ("POST", "/ai-memory/spaces/{S}/atoms", {"text": "x", "sourceMessageIds": ["m"]}),
+    ("POST", "/ai-memory/spaces/{S}/atoms", {"text": "x", "sourceConversationId": "C", "sourceMessageIds": ["m"]}),
+    ("POST", "/ai-memory/spaces/{S}/atoms", {"text": "x", "sourceConversationId": "c", "sourceMessageIds": ["M"]}),
+    ("POST", "/ai-memory/spaces/{S}/atoms/batch", {"atoms": [{"text": "x"}, {"text": "y", "sourceMessageIds": ["m"]}]}),
+    ("POST", "/ai-memory/atoms/{A}/supersede", {"text": "x", "sourceConversationId": "c"}),
+    ("POST", "/ai-memory/atoms/{A}/supersede", {"text": "x", "entityIds": ["E", "e"]}),
+    ("POST", "/ai-memory/bindings", {"conversationScope": {"namespace": "own"}, "memorySpaceIds": ["s"]}),
+    ("POST", "/ai-memory/bindings", {"conversationScope": {"namespace": "own"}, "memorySpaceIds": ["S", "s"]}),
+    ("GET", "/ai-memory/bindings/{b}", None),
+    ("PATCH", "/ai-memory/bindings/{b}", {"enabled": False}),
+    ("DELETE", "/ai-memory/bindings/{b}", None),
+    ("POST", "/ai-memory/extractions", {"conversationId": "c", "spaceId": "S"}),
+    ("POST", "/ai-memory/extractions", {"conversationId": "C", "spaceId": "s"}),
+    ("GET", "/ai-memory/jobs/{j}", None),
+    ("POST", "/ai-memory/jobs/{j}/retry", None),
+    ("POST", "/ai-memory/jobs/{j}/cancel", None),
+    ("POST", "/ai-working-context", {"conversationId": "c"}),
+    ("POST", "/ai-working-context", {"conversationId": "C", "memorySpaceId": "s"}),
+    ("POST", "/ai-working-context", {"memorySpaceId": "s", "recallQuery": "Secret"}),
+    ("POST", "/ai-working-context", {"memorySpaceId": "s", "alwaysOnCategoryNames": ["fact"]}),
+    ("GET", "/ai-conversations/{c}", None),
+    ("GET", "/ai-conversations/{c}/messages", None),
+    ("GET", "/ai-conversations/{c}/pending", None),
+    ("POST", "/ai-conversations/{c}/messages", {"messages": [{"role": "user", "content": "x"}]}),
+    ("POST", "/ai-conversations/{c}/user-messages", {"content": "x"}),
+    ("POST", "/ai-conversations/{c}/close", None),
+    ("GET", "/ai-conversations/messages/{m}", None),
+    ("GET", "/ai-conversations/open?namespace=secret&sessionId=secret", None),
+]
+
+
+def with_ids(value: Any, ids: dict[str, str]) -> Any:
+    if isinstance(value, dict):
+        return {name: with_ids(each, ids) for name, each in value.items()}
+    if isinstance(value, list):
+        return [with_ids(each, ids) for each in value]
+    return ids.get(value, value) if isinstance(value, str) else value
+
+
+@pytest.mark.parametrize(
+    ("user", "tenant", "app"),
+    [("maya", "other", "web"), ("maya", "acme", "other"), ("omar", "acme", "web")],
+    ids=["tenant", "app", "user"],
+)
+async def test_ids_of_another_scope_are_unknown_wherever_they_stand(url: str, user: str, tenant: str, app: str) -> None:
+    async with Recollect(url, embedder=None, worker=False) as rc:
+        secret = await made_by_maya(rc)
+        async with asking(rc, user, role="admin", tenant=tenant, app=app) as rest:
+            ids = secret | await own_things(rest)
+            users = (rc.user("maya", tenant_id="acme", app_id="web"), rc.user(user, tenant_id=tenant, app_id=app))
+            before = [await kept(each) for each in users]
+            for method, path, body in CROSSINGS:
+                options = {} if body is None else {"json": with_ids(body, ids)}
+                answer = await rest.request(method, path.format(**ids), **options)
+                assert answer.status_code == 404, f"{method} {path} {body}: {answer.status_code} {answer.text[:200]}"
+                assert "Secret" not in answer.text
+            for path in ("/ai-memory/spaces", "/ai-memory/bindings", "/ai-memory/jobs", "/ai-conversations"):
+                found = {each["id"] for each in await every(rest, path)}
+                assert not found & set(secret.values())
+            assert [await kept(each) for each in users] == before
+
+
+async def kept(user: User) -> dict[str, Any]:
+    """All that is kept of a user."""
+    export = await user.admin.export_user_data()
+    return {name: value for name, value in export.items() if name != "exported_at"}
+
+
+@pytest.mark.parametrize("odd", ["%00", "%FF", "%ED%A0%80", "%F0%9F%8C%B1", "'%20OR%201=1--", "x" * 5_000])
+async def test_no_text_in_a_path_or_a_query_breaks_the_store(rc: Recollect, odd: str) -> None:
+    space = await rc.user("maya").memory.create_space()
+    async with asking(rc) as rest:
+        for path in (
+            f"/ai-memory/spaces?name={odd}",
+            f"/ai-memory/spaces/{odd}",
+            f"/ai-memory/spaces/{space.id}/atoms?category={odd}",
+            f"/ai-memory/spaces/{space.id}/atoms?cursor={odd}",
+            f"/ai-memory/spaces/{space.id}/entities?query={odd}",
+            f"/ai-memory/spaces/{space.id}/entities/by-name?name={odd}",
+            f"/ai-memory/atoms/{odd}",
+            f"/ai-memory/entities/{odd}",
+            f"/ai-memory/bindings/{odd}",
+            f"/ai-memory/jobs/{odd}",
+            f"/ai-memory/jobs?conversationId={odd}",
+            f"/ai-memory/jobs?cursor={odd}",
+            "/ai-memory/jobs?cursor=AAAA",
+            f"/ai-memory/spaces/{space.id}/atoms?cursor=AAAA",
+            f"/ai-conversations?namespace={odd}",
+            f"/ai-conversations?cursor={odd}",
+            "/ai-conversations?cursor=AAAA",
+            f"/ai-conversations/open?namespace={odd}&sessionId={odd}",
+            f"/ai-conversations/messages/{odd}",
+            f"/ai-conversations/{odd}/messages",
+        ):
+            answer = await rest.get(path)
+            assert answer.status_code < 500, f"{path}: {answer.text[:200]}"

@@ -1,0 +1,125 @@
+"""`recollect serve` in a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx2
+
+ROOT = Path(__file__).parents[3]
+COMMAND = (sys.executable, "-m", "recollect.cli", "serve", "--port", "0")
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("RECOLLECT_")}
+SLOW_MODEL = ("--agents", "tests.support.served_models:install")
+
+
+class Served:
+    """A server that runs, where it is, and what it wrote."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+        self.told: list[str] = []
+        self.log: list[str] = []
+        self.url = ""
+        self._reading = [asyncio.create_task(self._read_log())]
+
+    async def begin(self) -> None:
+        assert self.process.stdout is not None
+        async with asyncio.timeout(50):
+            while not self.url:
+                line = (await self.process.stdout.readline()).decode()
+                assert line, f"it ended before it began:\n{self.written}"
+                self.told.append(line)
+                if found := re.search(r"http://\S+:\d+", line):
+                    self.url = found.group()
+        self._reading.append(asyncio.create_task(self._read_told()))
+
+    @property
+    def written(self) -> str:
+        return "".join([*self.told, *self.log])
+
+    def client(self, secret: str | None = None, user: str | None = None) -> httpx2.AsyncClient:
+        headers = {} if secret is None else {"Authorization": f"Bearer {secret}"}
+        if user is not None:
+            headers["X-Recollect-User"] = user
+        return httpx2.AsyncClient(base_url=self.url, headers=headers, timeout=30)
+
+    def signal(self, number: int) -> None:
+        if self.process.returncode is None:
+            os.kill(self.process.pid, number)
+
+    async def ended(self, seconds: float = 40) -> int:
+        async with asyncio.timeout(seconds):
+            code = await self.process.wait()
+            await asyncio.gather(*self._reading)
+        return code
+
+    async def end(self) -> None:
+        self.signal(signal.SIGTERM)
+        try:
+            await self.ended()
+        except TimeoutError:
+            self.signal(signal.SIGKILL)
+            await self.process.wait()
+            for task in self._reading:
+                task.cancel()
+            await asyncio.gather(*self._reading, return_exceptions=True)
+            raise
+
+    async def _read_log(self) -> None:
+        assert self.process.stderr is not None
+        while line := await self.process.stderr.readline():
+            self.log.append(line.decode())
+
+    async def _read_told(self) -> None:
+        assert self.process.stdout is not None
+        while line := await self.process.stdout.readline():
+            self.told.append(line.decode())
+
+
+@asynccontextmanager
+async def served(*arguments: str, **environment: str) -> AsyncIterator[Served]:
+    """A server that answers, and that is ended with the block."""
+    process = await asyncio.create_subprocess_exec(
+        *COMMAND,
+        *arguments,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env={**ENVIRONMENT, **environment},
+        cwd=ROOT,
+        limit=2**22,
+    )
+    found = Served(process)
+    try:
+        await found.begin()
+        yield found
+    finally:
+        await found.end()
+
+
+async def refused(*arguments: str, **environment: str) -> str:
+    """What a server says that ends with code 2 instead of serving."""
+    process = await asyncio.create_subprocess_exec(
+        *COMMAND,
+        *arguments,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env={**ENVIRONMENT, **environment},
+        cwd=ROOT,
+    )
+    try:
+        async with asyncio.timeout(50):
+            out, error = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    assert process.returncode == 2, error.decode()
+    assert out == b""
+    return error.decode()

@@ -1,0 +1,154 @@
+"""The server keeps its contract: whatever is sent, the answer is one that OpenAPI declares, and never a failure.
+
+`RECOLLECT_CONTRACT_EXAMPLES` sends more: that many requests to each operation, by chance instead of the same ones.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import requests
+import schemathesis
+from schemathesis.checks import not_a_server_error
+from schemathesis.config import SchemathesisConfig
+from schemathesis.specs.openapi.checks import ignored_auth, positive_data_acceptance
+
+from recollect import Recollect
+from recollect.server import ServerSettings, create_app
+from tests.support.http_server import calling
+from tests.support.rest_world import World, begin_session, desk, path_kinds, settle
+from tests.support.server_thread import ServerThread
+
+EXAMPLES = int(os.environ.get("RECOLLECT_CONTRACT_EXAMPLES", "0"))
+SECONDS = 20
+
+_GUARDED = ("X-Recollect-User", "X-Request-Id")
+"""Headers that are read before any operation: they are fixed here, and tested where they are read."""
+
+_numbers = itertools.count(1)
+
+
+def document() -> dict[str, Any]:
+    """The contract, but for what is the same for all operations."""
+    app = create_app(Recollect(":memory:"), ServerSettings(), agents=[desk()])
+    found: dict[str, Any] = app.openapi()
+    for methods in found["paths"].values():
+        for operation in methods.values():
+            operation["parameters"] = [
+                each for each in operation["parameters"] if each.get("$ref", "").rpartition("/")[2] not in _GUARDED
+            ]
+    return found
+
+
+def config() -> SchemathesisConfig:
+    """The same requests at each run, unless more are wanted."""
+    generation: dict[str, Any] = {"database": "none", "max-examples": EXAMPLES or 4, "deterministic": not EXAMPLES}
+    return SchemathesisConfig.from_dict(
+        {
+            "suppress-health-check": ["all"],
+            "request-timeout": SECONDS,
+            "max-stream-events": 1,
+            "generation": {**generation, "no-shrink": not EXAMPLES, "with-security-parameters": False},
+            "phases": {"examples": {"enabled": True}, "coverage": {"enabled": bool(EXAMPLES)}},
+        }
+    )
+
+
+schema = schemathesis.openapi.from_dict(document(), config=config())
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who sends requests, where to, and what is theirs."""
+
+    url: str
+    world: World
+    headers: dict[str, str]
+    session: requests.Session
+    checked: set[str]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ServerThread]:
+    with ServerThread() as running:
+        yield running
+
+
+@pytest.fixture(params=["app", "admin"])
+def caller(server: ServerThread, request: pytest.FixtureRequest) -> Iterator[Caller]:
+    number = next(_numbers)
+
+    async def begin() -> tuple[World, str]:
+        app_id = f"app{number}"
+        world = await settle(server.rc, server.rc.user("maya", "acme", app_id), f"Zanzibar{number}")
+        made = await server.rc.keys.create(request.param, tenant_id="acme", app_id=app_id)
+        async with calling(server.app, made.secret, "maya") as client:
+            await begin_session(client, world)
+        return world, made.secret
+
+    world, secret = server.run(begin())
+    with requests.Session() as session:
+        headers = {"Authorization": f"Bearer {secret}", "X-Recollect-User": "maya"}
+        yield Caller(server.url, world, headers, session, set())
+
+
+@schema.parametrize()
+def test_every_operation_answers_as_declared(case: schemathesis.Case, caller: Caller) -> None:
+    make_real(case, caller.world)
+    excluded: list[Any] = [positive_data_acceptance]
+    if case.operation.label in caller.checked:
+        excluded.append(ignored_auth)
+    response = case.call_and_validate(
+        caller.url, caller.session, caller.headers, excluded_checks=excluded, timeout=SECONDS
+    )
+    if response.status_code < 300:
+        caller.checked.add(case.operation.label)
+
+
+_FIELDS = {
+    "conversationId": "conversation",
+    "sourceConversationId": "conversation",
+    "memorySpaceId": "space",
+    "spaceId": "space",
+    "aliasId": "alias",
+    "entityIdOrName": "entity",
+    "jobId": "job",
+    "sessionId": "session",
+    "memorySpaceIds": "space",
+    "entityIds": "entity",
+    "sourceMessageIds": "message",
+}
+
+
+def make_real(case: schemathesis.Case, world: World) -> None:
+    """Put ids of things that are there in the place of most that were made up."""
+    chance = hashlib.sha256(repr(case).encode(errors="replace")).digest()
+    if chance[0] % 4:
+        real = world.path(case.path)
+        case.path_parameters = {
+            name: real[name] if isinstance(value, str) else value for name, value in case.path_parameters.items()
+        }
+    if chance[1] % 2:
+        case.query = real_fields(case.query, world)
+        case.body = real_fields(case.body, world)
+
+
+def real_fields(value: Any, world: World) -> Any:
+    """The same with real ids, at any depth."""
+    if isinstance(value, list):
+        return [real_fields(each, world) for each in value]
+    if not isinstance(value, dict):
+        return value
+    made = {name: real_fields(each, world) for name, each in value.items()}
+    for name, kind in _FIELDS.items():
+        if isinstance(made.get(name), str):
+            made[name] = world.ids[kind]
+        elif isinstance(made.get(name), list) and all(isinstance(each, str) for each in made[name]):
+            made[name] = [world.ids[kind] for _ in made[name]]
+    return made

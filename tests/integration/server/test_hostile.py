@@ -1,0 +1,309 @@
+"""What a server makes of requests that nobody means well: a named problem or a closed connection, and it goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from recollect import Recollect
+from recollect.server import ServerSettings, create_app
+from recollect.server.protocol import BoundedProtocol
+from tests.support.http_server import serving
+from tests.support.raw_http import RawAnswer, ask, chunked, connected, request
+
+HERE = "/ai-conversations"
+BODY = 100_000
+
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def server() -> AsyncIterator[str]:
+    """A server that everyone on this machine may use."""
+    settings = ServerSettings(open=True, body_bytes=BODY, body_seconds=0.5)
+    async with Recollect(":memory:", worker=False) as rc:
+        app = create_app(rc, settings, opens=False)
+        async with serving(app, http=BoundedProtocol, ws="none", timeout_graceful_shutdown=2) as address:
+            yield address
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def url(server: str) -> AsyncIterator[str]:
+    """Its address; it still answers when the test is over."""
+    yield server
+    assert (await ask(server, request("GET", HERE))).status == 200
+
+
+def post(body: bytes, *headers: tuple[str, str | bytes]) -> bytes:
+    return request("POST", HERE, body, list(headers))
+
+
+def named(namespace: str = "chat", **more: Any) -> bytes:
+    return json.dumps({"namespace": namespace, **more}).encode()
+
+
+async def said(url: str, data: bytes, *answers: tuple[int, str] | int) -> RawAnswer:
+    """Send bytes; the answer is one of these, each a status and the code of a problem."""
+    answer = await ask(url, data)
+    assert answer.status in answers or (answer.status, answer.code) in answers, (answer.status, answer.body[:500])
+    return answer
+
+
+MALFORMED = (400, "malformed")
+UNREADABLE = (400, "")  # the HTTP parser's own words, before anyone knows what is asked
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("Authorization", "X-Recollect-User", "Host", "Content-Type", "Idempotency-Key", "X-Request-Id", "Origin"),
+        *("X-Recollect-Conversation", "X-Recollect-Session", "X-Recollect-Namespace", "Last-Event-ID"),
+    ],
+)
+async def test_a_header_that_says_two_things_is_refused(url: str, name: str) -> None:
+    given: dict[str, tuple[str, str]] = {
+        "Host": ("127.0.0.1", "evil.example.com"),
+        "Content-Type": ("application/json", "text/plain"),
+    }
+    first, second = given.get(name, ("maya", "noor"))
+    for pair in ((first, second), (first, first)):
+        answer = await said(url, post(named(), (name, pair[0]), (name.upper(), pair[1])), MALFORMED)
+        assert "evil" not in answer.body.decode()
+
+
+@pytest.mark.parametrize(
+    ("headers", "answers"),
+    [
+        ([("Content-Length", "22"), ("Content-Length", "23")], (MALFORMED, UNREADABLE)),
+        ([("Content-Length", "22"), ("Content-Length", "22")], (MALFORMED, UNREADABLE)),
+        ([("Content-Length", "22"), ("Transfer-Encoding", "chunked")], (MALFORMED, UNREADABLE)),
+        ([("Transfer-Encoding", "chunked"), ("Content-Length", "22")], (MALFORMED, UNREADABLE)),
+        ([("Transfer-Encoding", "chunked"), ("Transfer-Encoding", "identity")], (MALFORMED, UNREADABLE)),
+        ([("Transfer-Encoding", "xchunked")], (MALFORMED, UNREADABLE, 422)),
+        ([("Content-Length", "-1")], (UNREADABLE,)),
+        ([("Content-Length", "+5")], (UNREADABLE,)),
+        ([("Content-Length", "0x10")], (UNREADABLE,)),
+        ([("Content-Length", "9" * 30)], (MALFORMED, UNREADABLE)),
+        ([("Content-Length", "9" * 18)], ((413, "too-large"),)),
+        ([("Content-Length", "")], (UNREADABLE, MALFORMED, 422)),
+        ([("X-Recollect-User", b"maya\x01")], (MALFORMED, UNREADABLE)),
+        ([("X-Recollect-User", b"ma\x00ya")], (MALFORMED, UNREADABLE)),
+        ([("X-Recollect-User", b"maya\x7f")], (MALFORMED, UNREADABLE)),
+        ([("X-Recollect-User", b"maya\rX-Evil: 1")], (MALFORMED, UNREADABLE)),
+        ([("X-Anything", b"\x1b[2J")], (MALFORMED, UNREADABLE)),
+        ([("X-Recollect-User", b"zo\xc3\xab")], ((422, "invalid-argument"),)),
+        ([("X-Recollect-User", "%0d%0aX-Evil:%201")], (201,)),
+        ([("X Space", "1")], (UNREADABLE,)),
+        ([("X-Folded", b"1\r\n 2")], (201, UNREADABLE, MALFORMED)),
+        ([(b"X-N\xff".decode("latin-1"), "1")], (UNREADABLE,)),
+        ([("", "1")], (UNREADABLE,)),
+        ([("Expect", "100-continue"), ("Content-Length", "9" * 18)], ((413, "too-large"),)),
+        ([("Upgrade", "websocket"), ("Connection", "Upgrade"), ("Sec-WebSocket-Key", "x")], (201, MALFORMED, 422)),
+        (
+            [("Upgrade", "h2c"), ("Connection", "Upgrade, HTTP2-Settings"), ("HTTP2-Settings", "x")],
+            (201, MALFORMED, 422),
+        ),
+    ],
+)
+async def test_a_head_that_lies_is_refused(
+    url: str, headers: list[tuple[str, str | bytes]], answers: tuple[tuple[int, str] | int, ...]
+) -> None:
+    answer = await said(url, post(named(), *headers), *answers)
+    assert "x-evil" not in answer.headers
+
+
+async def test_nothing_of_a_request_becomes_a_header_of_the_answer(url: str) -> None:
+    for value in ("a%0d%0aX-Evil: 1", "a b", "é", "x" * 500, "<script>", '"', "a\tb"):
+        for name in ("X-Request-Id", "X-Recollect-Conversation", "X-Recollect-Session", "Idempotency-Key", "Origin2"):
+            answer = await ask(url, post(named(), (name, value)))
+            assert answer.status < 500
+            assert value.encode("latin-1") not in answer.head
+    plain = await ask(url, request("GET", HERE, headers=[("X-Request-Id", "req-7")]))
+    assert plain.headers["x-request-id"] == "req-7"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\r\n\r\n\r\n",
+        b"GET",
+        b"GET /\r\n\r\n",
+        b"GET / HTTP/9.9\r\nHost: 127.0.0.1\r\n\r\n",
+        b"GET / HTTP/1.1 x\r\nHost: 127.0.0.1\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"\x00" * 1_000,
+        b"\xff\xfe\xfd",
+        b"GET \xc3\xa9 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
+        b"GET http://[::1 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
+        b"CONNECT evil.example.com:443 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
+        b"FROBNICATE /ai-conversations HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
+        b"get /ai-conversations HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
+        b"OPTIONS * HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
+        b"GET / HTTP/1.0\r\n\r\n",
+    ],
+)
+async def test_what_is_hardly_http_ends_at_the_door(url: str, data: bytes) -> None:
+    async with connected(url) as connection:
+        await connection.send(data)
+        connection.writer.write_eof()
+        answer = await connection.answer()
+        assert answer.status in (0, 400, 403, 404, 405), answer
+
+
+async def test_methods_are_those_of_the_path(url: str) -> None:
+    for method in ("PUT", "DELETE", "PATCH", "TRACE", "PROPFIND", "OPTIONS", "LOCK"):
+        answer = await said(url, request(method, HERE), (405, "method-not-allowed"))
+        assert answer.headers["allow"]
+    async with connected(url) as connection:
+        await connection.send(request("HEAD", HERE))
+        head = await connection.reader.readuntil(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 405")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/ai-conversations/", "//ai-conversations", "/ai-conversations//", "/ai-conversations/%2e%2e", "/%2e%2e/x"),
+        *(
+            "/ai-conversations/../../etc/passwd",
+            "/ai-conversations/%2e%2e%2f%2e%2e%2fetc%2fpasswd",
+            "/AI-conversations",
+        ),
+        *("/ai-conversations/%00", "/ai-conversations/conv_%00", "/ai-conversations/%0d%0aX-Evil:1", "/%", "/%zz"),
+        *("/ai-conversations/%ff%fe", "/ai-conversations/%ed%a0%80", "/ai-conversations/" + "x" * 5_000, "/a;b=c"),
+        *("/ai-conversations/conv_1/messages?limit=0", "/ai-conversations?limit=-1", "/ai-conversations?limit=1e9"),
+        *("/ai-conversations?limit=" + "9" * 5_000, "/ai-conversations?cursor=AA"),
+        *("/ai-conversations?status=x", "/ai-conversations?cursor=" + "x" * 2_000, "/ai-conversations?limit=%00"),
+        *("/ai-conversations?namespace=%00", "/ai-conversations?cursor=%ff", "/health/live/../../ai-conversations/x"),
+    ],
+)
+async def test_a_path_that_leads_nowhere_is_not_found_or_not_usable(url: str, path: str) -> None:
+    answer = await ask(url, request("GET", path))
+    assert answer.status in (400, 404, 422), (answer.status, answer.body[:300])
+    assert answer.status == 400 or answer.code
+    assert "x-evil" not in answer.headers
+
+
+async def test_an_address_or_a_head_that_is_too_long_is_refused(url: str) -> None:
+    await said(url, request("GET", "/" + "a" * 20_000), (414, "address-too-long"))
+    await said(url, request("GET", f"{HERE}?cursor={'a' * 20_000}"), (414, "address-too-long"))
+    many: list[tuple[str, str | bytes]] = [(f"X-{number}", "1") for number in range(300)]
+    await said(url, request("GET", HERE, headers=many), (431, "headers-too-large"))
+    assert (await ask(url, request("GET", HERE, headers=[("X-Long", "a" * 200_000)]))).status in (0, 400, 431)
+    assert (await ask(url, request("GET", "/" + "a" * 500_000))).status in (0, 400, 414)
+
+
+@pytest.mark.parametrize(
+    ("body", "answers"),
+    [
+        (b"", (422,)),
+        (b"{", (MALFORMED,)),
+        (b"nonsense", (MALFORMED,)),
+        (b'{"namespace": "chat"} x', (MALFORMED,)),
+        (b'{"namespace": NaN}', (MALFORMED, 422)),
+        (b'{"namespace": Infinity}', (MALFORMED, 422)),
+        (b'{"namespace": "a\xff"}', (MALFORMED,)),
+        (b'{"namespace": "\\ud800"}', (MALFORMED, 422)),
+        (b'{"namespace": "\\u0000"}', (422,)),
+        (b'{"namespace": "a\nb"}', (MALFORMED,)),
+        (b"\xef\xbb\xbf" + b'{"namespace": "chat"}', (MALFORMED,)),
+        ('{"namespace": "chat"}'.encode("utf-16"), (MALFORMED,)),
+        (b"[" * 90_000, (MALFORMED,)),
+        (b"[" * 40_000 + b"]" * 40_000, (MALFORMED, 422)),
+        (b'{"metadata":' * 7_000 + b"1" + b"}" * 7_000, (MALFORMED, 422)),
+        (b'{"namespace": "chat", "metadata": {"n": ' + b"9" * 50_000 + b"}}", (MALFORMED, 422)),
+        (b'{"namespace": "chat", "metadata": {"n": 1e999}}', (MALFORMED, 422)),
+        (b'{"namespace": "chat", "metadata": {"n": -' + b"1" * 4_000 + b"}}", (MALFORMED, 422, 201)),
+        (b'{"namespace": ' + b"9" * 5_000 + b"}", (MALFORMED, 422)),
+        (b'{"namespace": "chat", "namespace": "other"}', (201, 422)),
+        (b'{"namespace": "chat", "tenantId": "umbrella"}', (422,)),
+        (b'{"namespace": "chat", "__proto__": {}}', (422,)),
+        (b'{"namespace": ["chat"]}', (422,)),
+        (b'{"namespace": "' + b"n" * 50_000 + b'"}', (422,)),
+        (b'{"namespace": "chat", "metadata": {"x": "' + b"n" * 50_000 + b'"}}', (422,)),
+        (b"null", (422,)),
+        (b"[]", (422,)),
+        (b'"chat"', (422,)),
+        (b"7", (422,)),
+        (b" " * 90_000, (MALFORMED, 422)),
+    ],
+)
+async def test_a_body_that_cannot_be_used_is_refused(
+    url: str, body: bytes, answers: tuple[tuple[int, str] | int, ...]
+) -> None:
+    answer = await said(url, post(body), *answers)
+    assert answer.code or answer.status == 201
+    assert len(answer.body) < 5_000  # what was sent does not come back
+
+
+@pytest.mark.parametrize(
+    ("headers", "answer"),
+    [
+        ([("Content-Encoding", "gzip")], (415, "media-type")),
+        ([("Content-Encoding", "br, gzip")], (415, "media-type")),
+        ([("Content-Type", "text/plain")], (415, "media-type")),
+        ([("Content-Type", "")], (415, "media-type")),
+        ([("Content-Type", "multipart/form-data; boundary=x")], (415, "media-type")),
+        ([("Content-Type", "application/x-www-form-urlencoded")], (415, "media-type")),
+    ],
+)
+async def test_a_body_of_another_kind_is_refused(
+    url: str, headers: list[tuple[str, str | bytes]], answer: tuple[int, str]
+) -> None:
+    await said(url, post(gzip.compress(named()), *headers), answer)
+    await said(url, post(named(), *headers), answer)
+
+
+async def test_a_body_that_is_too_large_is_refused_however_it_comes(url: str) -> None:
+    large = named("chat", title="x" * (2 * BODY))
+    await said(url, post(large), (413, "too-large"))
+    parts = [large[start : start + 4_096] for start in range(0, len(large), 4_096)]
+    in_parts = request("POST", HERE, chunked(*parts), [("Transfer-Encoding", "chunked")])
+    await said(url, in_parts, (413, "too-large"))
+    fitting = named("chat", metadata={})
+    await said(url, request("POST", HERE, chunked(fitting[:5], fitting[5:]), [("Transfer-Encoding", "chunked")]), 201)
+
+
+async def test_a_body_of_a_whole_read_is_no_part_of_the_next_head(url: str) -> None:
+    """Bodies that arrive with their heads, larger than a head may be, on one connection."""
+    async with connected(url) as connection:
+        for _ in range(3):
+            await connection.send(post(named("chat", title="x" * 90_000)))
+            assert (await connection.answer()).status == 422  # a title has fewer characters
+        await connection.send(post(named()))
+        assert (await connection.answer()).status == 201
+
+
+async def test_chunks_that_lie_are_refused(url: str) -> None:
+    for body in (b"zz\r\nx\r\n0\r\n\r\n", b"-5\r\nx\r\n", b"ffffffffffffffffff\r\nx", b"5\r\nabcdefgh\r\n0\r\n\r\n"):
+        await said(url, request("POST", HERE, body, [("Transfer-Encoding", "chunked")]), 0, 400, 408, 413)
+
+
+async def test_a_request_after_a_refused_one_is_answered_on_the_same_connection(url: str) -> None:
+    async with connected(url) as connection:
+        for body in (b"{", named("chat"), b"[" * 90_000, b"x" * (2 * BODY), named("chat")):
+            await connection.send(post(body))
+            answer = await connection.answer()
+            assert answer.status == (201 if body == named("chat") else 413 if len(body) > BODY else 400)
+
+
+async def test_requests_sent_at_once_are_answered_in_turn(url: str) -> None:
+    async with connected(url) as connection:
+        await connection.send(
+            b"".join([post(named("a")), post(b"{"), request("GET", "/nowhere"), request("GET", HERE)])
+        )
+        assert [(await connection.answer()).status for _ in range(4)] == [201, 400, 404, 200]
+
+
+async def test_many_hostile_clients_at_once_keep_nobody_else_out(url: str) -> None:
+    bad = [post(b"[" * 50_000), request("GET", "/" + "a" * 20_000), b"\x00\x01\x02\r\n\r\n", post(b"x" * (2 * BODY))]
+    answers = await asyncio.gather(*(ask(url, bad[number % len(bad)], 30) for number in range(80)))
+    assert all(answer.status < 500 for answer in answers)

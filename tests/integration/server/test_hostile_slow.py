@@ -1,0 +1,160 @@
+"""Clients that take their time: they are left, and keep nobody else waiting."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from starlette.types import Receive, Scope, Send
+
+from recollect import Recollect
+from recollect.server import ServerSettings, create_app
+from recollect.server.access import Access
+from recollect.server.callers import Home
+from recollect.server.guard import Guard
+from recollect.server.protocol import BoundedProtocol
+from tests.support.http_server import serving
+from tests.support.raw_http import ask, connected, request
+
+HERE = "/ai-conversations"
+SETTINGS = ServerSettings(open=True, body_bytes=10_000, body_seconds=0.4)
+
+
+class Impatient(BoundedProtocol):
+    head_seconds = 0.4
+
+
+@asynccontextmanager
+async def running(app: Any) -> AsyncIterator[str]:
+    options: dict[str, Any] = {"http": Impatient, "ws": "none", "timeout_graceful_shutdown": 2}
+    async with serving(app, **options) as address:
+        yield address
+
+
+@pytest.fixture
+async def rc() -> AsyncIterator[Recollect]:
+    async with Recollect(":memory:", worker=False) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def url(rc: Recollect) -> AsyncIterator[str]:
+    async with running(create_app(rc, SETTINGS, opens=False)) as address:
+        yield address
+        assert (await ask(address, request("GET", HERE))).status == 200
+
+
+def half(length: int = 100) -> bytes:
+    return request("POST", HERE, b'{"namespace"', [("Content-Length", str(length))])
+
+
+async def test_a_head_that_does_not_end_is_given_up(url: str) -> None:
+    for begun in (b"", b"GET ", b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n"):
+        async with connected(url) as connection:
+            await connection.send(begun)
+            assert await connection.is_closed()
+
+
+async def test_a_head_that_comes_letter_by_letter_is_given_up(url: str) -> None:
+    async with connected(url) as connection:
+        await connection.send(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Long: ")
+        closing = asyncio.create_task(connection.is_closed())
+        while not closing.done():
+            await connection.send(b"X")
+            await asyncio.sleep(0.02)
+        assert await closing
+
+
+async def test_a_body_that_does_not_come_is_a_timeout(url: str) -> None:
+    async with connected(url) as connection:
+        await connection.send(half())
+        answer = await connection.answer()
+        assert (answer.status, answer.code) == (408, "body-timeout")
+        assert answer.headers["connection"] == "close"
+        assert await connection.is_closed()
+
+
+async def test_a_body_that_comes_letter_by_letter_has_no_more_time(url: str) -> None:
+    async with connected(url) as connection:
+        await connection.send(half(5_000))
+        answering = asyncio.create_task(connection.answer())
+        while not answering.done():
+            await connection.send(b" ")
+            await asyncio.sleep(0.02)
+        assert (await answering).status == 408
+
+
+async def test_a_client_that_goes_in_the_middle_of_a_body_is_forgotten(url: str) -> None:
+    for _ in range(20):
+        async with connected(url) as connection:
+            await connection.send(half())
+
+
+async def test_many_slow_clients_keep_nobody_waiting(url: str) -> None:
+    async def slow() -> int:
+        async with connected(url) as connection:
+            await connection.send(half())
+            return (await connection.answer()).status
+
+    waiting = [asyncio.create_task(slow()) for _ in range(40)]
+    assert (await ask(url, request("GET", HERE))).status == 200
+    assert set(await asyncio.gather(*waiting)) == {408}
+
+
+async def test_a_client_that_never_reads_keeps_nobody_waiting(url: str) -> None:
+    async with connected(url) as connection:
+        connection.reader._transport.pause_reading()  # type: ignore[attr-defined]
+        await connection.send(request("GET", "/openapi.json") * 20)
+        assert (await ask(url, request("GET", HERE))).status == 200
+
+
+@pytest.mark.parametrize("too_large", [False, True])
+async def test_an_answer_that_has_begun_is_not_begun_again(rc: Recollect, too_large: bool) -> None:
+    seen: list[str] = []
+
+    async def eager(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"begun ", "more_body": True})
+        while (message := await receive())["type"] == "http.request" and message.get("more_body"):
+            pass
+        seen.append(message["type"])
+        await send({"type": "http.response.body", "body": b"ended"})
+
+    async with running(guarded(rc, eager)) as address, connected(address) as connection:
+        await connection.send(request("POST", HERE, b"", [("Transfer-Encoding", "chunked")]))
+        for _ in range(4 if too_large else 0):
+            await connection.send(b"fa0\r\n" + b"x" * 4_000 + b"\r\n")
+        answer = await connection.answer()
+        assert (answer.status, answer.body) == (200, b"begun ended")
+    assert seen == ["http.disconnect"]
+
+
+async def test_a_refused_body_is_the_answer_whatever_the_reader_makes_of_it(rc: Recollect) -> None:
+    async def swallows(scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await receive()
+            await receive()
+        except Exception:  # noqa: BLE001 - as careless as an app can be
+            await send({"type": "http.response.start", "status": 500, "headers": []})
+            await send({"type": "http.response.body", "body": b"oh"})
+
+    async with running(guarded(rc, swallows)) as address, connected(address) as connection:
+        await connection.send(half())
+        assert (await connection.answer()).code == "body-timeout"
+
+
+def guarded(rc: Recollect, app: Any) -> Guard:
+    """An app of one's own behind the guard."""
+
+    async def answered(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "lifespan":
+            await app(scope, receive, send)
+            return
+        for phase in ("startup", "shutdown"):
+            await receive()
+            await send({"type": f"lifespan.{phase}.complete"})
+
+    return Guard(answered, Home(rc, SETTINGS), Access(rc, SETTINGS))

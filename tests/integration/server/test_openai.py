@@ -1,0 +1,505 @@
+"""OpenAI's own client, unmodified, against a real server."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import openai
+import pytest
+from openai import AsyncOpenAI
+
+from recollect import Recollect
+from recollect.chat.model import ChatRequest, ModelBase
+from recollect.errors import ProviderOverloadedError, ProviderRequestError
+from recollect.server import ServerSettings, create_app
+from recollect.testing import ScriptedModel, calls, raises, says
+from recollect.types import ChatReply, ChatUsage, ReplyDelta, TextDelta, ToolCall
+from recollect.types.conversations import StoredMessage
+from tests.support.http_server import serving
+
+WEATHER: Any = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "description": "The weather of a city.",
+        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+    },
+}
+RAIN = ToolCall("call_rain", "get_weather", {"city": "Lisbon"})
+
+
+class Served:
+    """A server of a scripted model."""
+
+    def __init__(self, rc: Recollect, url: str) -> None:
+        self.rc = rc
+        self.url = url
+
+    async def client(self, role: Any = "app", retries: int = 0, **more: Any) -> AsyncOpenAI:
+        """OpenAI's client with a key of that role."""
+        key = await self.rc.keys.create(role, tenant_id="acme", **more)
+        return AsyncOpenAI(base_url=f"{self.url}/v1", api_key=key.secret, max_retries=retries)
+
+    async def log(self, user: str = "maya") -> list[StoredMessage]:
+        """All that is in the log of a user, the oldest first."""
+        talks = self.rc.user(user, "acme").conversations
+        found = [await talks.raw_turns(each.id) for each in reversed(await talks.list())]
+        return [message for messages in found for message in messages]
+
+    async def said(self, user: str = "maya") -> list[tuple[str, str]]:
+        """Role and text of what is in the log."""
+        return [(message.role, message.text) for message in await self.log(user)]
+
+
+@asynccontextmanager
+async def served(model: Any, **settings: Any) -> AsyncIterator[Served]:
+    """A server of that model."""
+    async with (
+        Recollect(":memory:", model=model) as rc,
+        serving(create_app(rc, ServerSettings(**settings), opens=False)) as url,
+    ):
+        yield Served(rc, url)
+
+
+def user(text: Any) -> Any:
+    """What a person says."""
+    return {"role": "user", "content": text}
+
+
+def assistant(text: str) -> Any:
+    """What was answered."""
+    return {"role": "assistant", "content": text}
+
+
+async def test_a_chat_is_answered_and_logged() -> None:
+    usage = ChatUsage(input_tokens=12, output_tokens=3, total_tokens=15, cached_tokens=4)
+    with ScriptedModel([says("Hello, Maya!", usage=usage)], model="little") as model:
+        async with served(model) as server, await server.client() as client:
+            given = await client.chat.completions.create(
+                model="recollect",
+                messages=[{"role": "system", "content": "Be kind."}, user("Hi, I'm Maya.")],
+                user="maya",
+                temperature=0.3,
+                max_completion_tokens=50,
+                stop=["END"],
+                seed=7,
+                metadata={"screen": "home"},
+            )
+            log = await server.log()
+    assert given.object == "chat.completion"
+    assert given.model == "little"
+    assert given.id.startswith("chatcmpl-")
+    [choice] = given.choices
+    assert (choice.finish_reason, choice.message.role, choice.message.content) == ("stop", "assistant", "Hello, Maya!")
+    assert given.usage is not None
+    assert (given.usage.prompt_tokens, given.usage.completion_tokens, given.usage.total_tokens) == (12, 3, 15)
+    assert [(each.role, each.text) for each in log] == [("user", "Hi, I'm Maya."), ("assistant", "Hello, Maya!")]
+    assert log[0].metadata == {"screen": "home"}
+    [asked] = model.requests
+    assert asked.system is not None
+    assert asked.system.startswith("Be kind.")
+    assert asked.max_output_tokens == 50
+    assert asked.config == {"temperature": 0.3, "stop": ["END"], "seed": 7}
+
+
+async def test_a_streamed_answer_comes_in_chunks_and_with_its_usage_last() -> None:
+    usage = ChatUsage(input_tokens=5, output_tokens=2)
+    with ScriptedModel([says("Hello, Maya!", chunks=4, usage=usage)]) as model:
+        async with served(model) as server, await server.client("user", user_id="maya") as client:
+            raw = await client.chat.completions.with_raw_response.create(
+                model="recollect", messages=[user("Hi")], stream=True, stream_options={"include_usage": True}
+            )
+            conversation = raw.headers["X-Recollect-Conversation"]
+            chunks = [chunk async for chunk in raw.parse()]
+            log = await server.log()
+    assert len({chunk.id for chunk in chunks}) == 1
+    *pieces, last = chunks
+    assert pieces[0].choices[0].delta.role == "assistant"
+    texts = [piece.choices[0].delta.content for piece in pieces]
+    assert "".join(filter(None, texts)) == "Hello, Maya!"
+    assert len([text for text in texts if text]) == 3
+    assert pieces[-1].choices[0].finish_reason == "stop"
+    assert last.choices == []
+    assert last.usage is not None
+    assert last.usage.total_tokens == 7
+    assert [message.role for message in log] == ["user", "assistant"]
+    assert log[0].conversation_id == conversation
+
+
+@pytest.mark.parametrize("streams", [False, True])
+async def test_the_clients_tools_are_called_by_the_client(streams: bool) -> None:
+    script = [calls(RAIN, saying="Let me look."), says("It rains in Lisbon.", expect="rain, 14 degrees")]
+    with ScriptedModel(script) as model:
+        async with served(model) as server, await server.client() as client:
+            history: list[Any] = [user("How is the weather in Lisbon?")]
+            asked = await _ask(client, history, streams, tools=[WEATHER], user="maya")
+            [call] = asked["tool_calls"]
+            history += [
+                {"role": "assistant", "content": asked["content"], "tool_calls": asked["tool_calls"]},
+                {"role": "tool", "tool_call_id": call["id"], "content": "rain, 14 degrees"},
+            ]
+            given = await _ask(client, history, streams, tools=[WEATHER], user="maya")
+            log = await server.log()
+            [conversation] = await server.rc.user("maya", "acme").conversations.list()
+            pending = await server.rc.user("maya", "acme").conversations.pending(conversation.id)
+    assert asked["finish_reason"] == "tool_calls"
+    assert asked["content"] == "Let me look."
+    assert call == {
+        "id": "call_rain",
+        "type": "function",
+        "function": {"name": "get_weather", "arguments": '{"city":"Lisbon"}'},
+    }
+    assert given["content"] == "It rains in Lisbon."
+    assert given["finish_reason"] == "stop"
+    assert [message.role for message in log] == ["user", "assistant", "tool", "assistant"]
+    assert len({message.turn_id for message in log}) == 1
+    assert log[2].messages[0].tool_call_id == "call_rain"
+    assert log[2].messages[0].name == "get_weather"
+    assert pending == ()
+    assert [message.role for message in model.requests[1].messages] == ["user", "assistant", "tool"]
+
+
+async def _ask(client: AsyncOpenAI, messages: Sequence[Any], streams: bool, **more: Any) -> dict[str, Any]:
+    """The answer as one mapping, however it came."""
+    if not streams:
+        [choice] = (await client.chat.completions.create(model="recollect", messages=messages, **more)).choices
+    else:
+        async with client.chat.completions.stream(model="recollect", messages=messages, **more) as stream:
+            async for _ in stream:
+                pass
+            [choice] = (await stream.get_final_completion()).choices
+    message = choice.message
+    found = [
+        {
+            "id": call.id,
+            "type": "function",
+            "function": {"name": call.function.name, "arguments": call.function.arguments},
+        }
+        for call in message.tool_calls or ()
+    ]
+    return {"content": message.content, "tool_calls": found, "finish_reason": choice.finish_reason}
+
+
+async def test_several_calls_are_answered_together() -> None:
+    both = calls(ToolCall("a", "get_weather", {"city": "Rome"}), ToolCall("b", "get_weather", {"city": "Oslo"}))
+    with ScriptedModel([both, says("Rome is warmer.")]) as model:
+        async with served(model) as server, await server.client() as client:
+            history: list[Any] = [user("Where is it warmer?")]
+            asked = await _ask(client, history, True, tools=[WEATHER], user="maya")
+            history.append({"role": "assistant", "content": None, "tool_calls": asked["tool_calls"]})
+            results = [{"role": "tool", "tool_call_id": id, "content": text} for id, text in [("b", "3"), ("a", "20")]]
+            with pytest.raises(openai.BadRequestError, match="followed by a message"):
+                await _ask(client, [*history, results[0]], False, tools=[WEATHER], user="maya")
+            given = await _ask(client, [*history, *results], False, tools=[WEATHER], user="maya")
+            log = await server.said()
+    assert [call["id"] for call in asked["tool_calls"]] == ["a", "b"]
+    assert given["content"] == "Rome is warmer."
+    assert log[2:] == [("tool", "3"), ("tool", "20"), ("assistant", "Rome is warmer.")]
+
+
+async def test_results_that_fit_nothing_in_the_log_are_logged_as_they_are() -> None:
+    with ScriptedModel([says("It rains.")]) as model:
+        async with served(model) as server, await server.client() as client:
+            history: list[Any] = [
+                user("How is the weather?"),
+                {
+                    "role": "assistant",
+                    "tool_calls": [
+                        {"id": "x1", "type": "function", "function": {"name": "get_weather", "arguments": "{}"}}
+                    ],
+                },
+                {"role": "tool", "tool_call_id": "x1", "content": "rain"},
+            ]
+            given = await _ask(client, history, False, user="maya")
+            log = await server.said()
+    assert given["content"] == "It rains."
+    assert log == [("tool", "rain"), ("assistant", "It rains.")]
+    assert [message.role for message in model.requests[0].messages] == ["user", "assistant", "tool"]
+
+
+async def test_a_call_that_is_no_json_is_mended_before_the_client_sees_it() -> None:
+    broken = ChatReply(tool_calls=(ToolCall("c1", "get_weather", {}, invalid_input='{"city'),), stop_reason="tool_use")
+    with ScriptedModel([broken, calls(RAIN)]) as model:
+        async with served(model) as server, await server.client() as client:
+            asked = await _ask(client, [user("Weather?")], True, tools=[WEATHER], user="maya")
+    assert [call["id"] for call in asked["tool_calls"]] == ["call_rain"]
+
+
+async def test_a_picture_is_shown_to_the_model_and_named_in_the_log() -> None:
+    data = base64.b64encode(b"\x89PNG" + bytes(200_000)).decode()
+    parts = [
+        {"type": "text", "text": "What is this?"},
+        {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{data}", "detail": "low"}},
+        {"type": "image_url", "image_url": {"url": "https://example.com/cat.png"}},
+    ]
+    with ScriptedModel([says("A cat.")]) as model:
+        async with served(model) as server, await server.client() as client:
+            await client.chat.completions.create(model="recollect", messages=[user(parts)], user="maya")
+            log = await server.log()
+    [shown] = model.requests[0].messages
+    assert shown.parts is not None
+    assert [(part.kind, part.mime, part.url) for part in shown.parts] == [
+        ("text", None, None),
+        ("image", "image/png", None),
+        ("image", None, "https://example.com/cat.png"),
+    ]
+    assert shown.parts[1].data == data
+    assert shown.parts[1].meta == {"detail": "low"}
+    assert log[0].text.startswith("What is this?\n[attachment: image (image/png, 200004 bytes)]")
+    assert "https://example.com/cat.png" in log[0].text
+
+
+async def test_a_whole_history_sent_each_time_is_logged_once() -> None:
+    with ScriptedModel([says("one"), says("two"), says("three")]) as model:
+        async with served(model) as server, await server.client() as client:
+            history: list[Any] = [user("first")]
+            for text in ("second", "third", ""):
+                given = await _ask(client, history, False, user="maya")
+                history += [assistant(given["content"])] + ([user(text)] if text else [])
+            log = await server.said()
+            talks = await server.rc.user("maya", "acme").conversations.list()
+    assert [text for _, text in log] == ["first", "one", "second", "two", "third", "three"]
+    assert len(talks) == 1
+    assert talks[0].turns == 3
+    assert [len(asked.messages) for asked in model.requests] == [1, 3, 5]
+
+
+async def test_history_of_elsewhere_is_sent_to_the_model_and_not_logged() -> None:
+    with ScriptedModel([says("Rome.")]) as model:
+        async with served(model) as server, await server.client() as client:
+            history = [user("Hi"), assistant("Hello!"), user("Where was I in May?")]
+            await client.chat.completions.create(model="recollect", messages=history, user="maya")
+            log = await server.said()
+    assert log == [("user", "Where was I in May?"), ("assistant", "Rome.")]
+    assert len(model.requests[0].messages) == 3
+
+
+async def test_retries_of_the_client_do_not_log_twice() -> None:
+    overloaded = ProviderOverloadedError("busy", retryable=True)
+    with ScriptedModel([raises(overloaded), raises(overloaded), says("At last.")]) as model:
+        async with served(model) as server, await server.client(retries=2) as client:
+            given = await _ask(client, [user("Are you there?")], False, user="maya")
+            log = await server.said()
+    assert given["content"] == "At last."
+    assert log == [("user", "Are you there?"), ("assistant", "At last.")]
+
+
+async def test_the_same_words_after_an_answer_are_a_new_turn() -> None:
+    with ScriptedModel([says("one"), says("two")]) as model:
+        async with served(model) as server, await server.client() as client:
+            for _ in range(2):
+                await _ask(client, [user("More.")], False, user="maya")
+            log = await server.said()
+    assert log == [("user", "More."), ("assistant", "one"), ("user", "More."), ("assistant", "two")]
+
+
+async def test_what_failed_stays_in_the_clients_history_and_is_logged_once() -> None:
+    failing = raises(ProviderRequestError("no"))
+    with ScriptedModel([failing, says("Both.")]) as model:
+        async with served(model) as server, await server.client() as client:
+            with pytest.raises(openai.InternalServerError):
+                await _ask(client, [user("one")], False, user="maya")
+            given = await _ask(client, [user("one"), user("two")], False, user="maya")
+            log = await server.said()
+    assert given["content"] == "Both."
+    assert log == [("user", "one"), ("user", "two"), ("assistant", "Both.")]
+    assert [message.content for message in model.requests[1].messages] == ["one", "two"]
+
+
+async def test_a_request_of_the_same_idempotency_key_is_answered_the_same() -> None:
+    with ScriptedModel([says("Once.")]) as model:
+        async with served(model) as server, await server.client() as client:
+            key = {"Idempotency-Key": "k1"}
+            first = await _ask(client, [user("Pay it.")], False, user="maya", extra_headers=key)
+            again = await _ask(client, [user("Pay it.")], False, user="maya", extra_headers=key)
+            streamed = await _ask(client, [user("Pay it.")], True, user="maya", extra_headers=key)
+            log = await server.said()
+    assert first["content"] == again["content"] == streamed["content"] == "Once."
+    assert log == [("user", "Pay it."), ("assistant", "Once.")]
+
+
+async def test_the_same_request_twice_at_once_is_answered_once() -> None:
+    with ScriptedModel([says("Once.", delay=0.3)]) as model:
+        async with served(model) as server, await server.client() as client:
+            both = await asyncio.gather(*(_ask(client, [user("Hi")], False, user="maya") for _ in range(2)))
+            log = await server.said()
+    assert [each["content"] for each in both] == ["Once.", "Once."]
+    assert log == [("user", "Hi"), ("assistant", "Once.")]
+
+
+async def test_the_same_results_twice_at_once_are_answered_once() -> None:
+    with ScriptedModel([calls(RAIN), says("It rains.", delay=0.3)]) as model:
+        async with served(model) as server, await server.client() as client:
+            asked = await _ask(client, [user("Weather?")], False, tools=[WEATHER], user="maya")
+            history = [
+                user("Weather?"),
+                {"role": "assistant", "content": None, "tool_calls": asked["tool_calls"]},
+                {"role": "tool", "tool_call_id": "call_rain", "content": "rain"},
+            ]
+            asking = (_ask(client, history, streams, tools=[WEATHER], user="maya") for streams in (False, True))
+            both = await asyncio.gather(*asking)
+            log = await server.said()
+    assert [each["content"] for each in both] == ["It rains.", "It rains."]
+    assert log[2:] == [("tool", "rain"), ("assistant", "It rains.")]
+
+
+async def test_what_one_conversation_taught_is_known_in_the_next() -> None:
+    with ScriptedModel([says("Noted."), says("Try the vegetarian one.")]) as model:
+        async with Recollect(":memory:", model=model, extractor="verbatim") as rc:
+            app = create_app(rc, ServerSettings(), opens=False)
+            async with serving(app) as url:
+                server = Served(rc, url)
+                async with await server.client() as client:
+                    raw = await client.chat.completions.with_raw_response.create(
+                        model="recollect", messages=[user("I am vegetarian since March.")], user="maya"
+                    )
+                    first = raw.headers["X-Recollect-Conversation"]
+                    await rc.user("maya", "acme").conversations.close(first)
+                    raw = await client.chat.completions.with_raw_response.create(
+                        model="recollect",
+                        messages=[{"role": "system", "content": "Be brief."}, user("Which vegetarian dish do I like?")],
+                        user="maya",
+                    )
+    assert raw.headers["X-Recollect-Conversation"] != first
+    told = model.requests[1].system or ""
+    assert told.startswith("Be brief.")
+    assert "vegetarian since March" in told
+    assert "vegetarian since March" not in (model.requests[0].system or "")
+
+
+async def test_memory_can_be_switched_off_and_spaces_named() -> None:
+    with ScriptedModel([says("ok")] * 2) as model:
+        async with served(model) as server, await server.client() as client:
+            off = {"X-Recollect-Space": "none", "X-Recollect-Namespace": "private"}
+            await _ask(client, [user("A secret.")], False, user="maya", extra_headers=off)
+            maya = server.rc.user("maya", "acme")
+            assert await maya.memory.list_spaces() == []
+            work = {"X-Recollect-Space": "b%C3%BCro", "X-Recollect-Namespace": "work"}
+            await _ask(client, [user("A plan.")], False, user="maya", extra_headers=work)
+            assert [space.name for space in await maya.memory.list_spaces()] == ["büro"]
+            assert {each.namespace for each in await maya.conversations.list()} == {"private", "work"}
+
+
+async def test_two_users_of_one_key_are_apart() -> None:
+    with ScriptedModel([says("Hi Maya."), says("Hi Noor."), says("Hi again.")]) as model:
+        async with served(model) as server, await server.client() as client:
+            await _ask(client, [user("I'm Maya.")], False, user="maya")
+            raw = await client.chat.completions.with_raw_response.create(
+                model="recollect", messages=[user("I'm Noor.")], user="noor"
+            )
+            noors = {"X-Recollect-Conversation": raw.headers["X-Recollect-Conversation"]}
+            with pytest.raises(openai.NotFoundError):
+                await _ask(client, [user("Hi")], False, user="maya", extra_headers=noors)
+            named = {**noors, "X-Recollect-User": "noor"}
+            await _ask(client, [user("Me again.")], False, extra_headers=named)
+            assert [text for _, text in await server.said("maya")] == ["I'm Maya.", "Hi Maya."]
+            assert [text for _, text in await server.said("noor")] == [
+                *("I'm Noor.", "Hi Noor."),
+                *("Me again.", "Hi again."),
+            ]
+
+
+async def test_sessions_keep_chats_apart() -> None:
+    with ScriptedModel([says("a"), says("b"), says("c")]) as model:
+        async with served(model) as server, await server.client() as client:
+            for session in ("tab-1", "tab-2", "tab-1"):
+                headers = {"X-Recollect-Session": session}
+                await _ask(client, [user("Hi")], False, user="maya", extra_headers=headers)
+            talks = await server.rc.user("maya", "acme").conversations.list()
+    assert sorted((str(each.session_id), each.turns) for each in talks) == [("tab-1", 2), ("tab-2", 1)]
+
+
+async def test_models_are_listed() -> None:
+    model = ScriptedModel([], model="little")
+    known = ("gpt-5", "openrouter/vendor/large")
+    async with served(model, models=known) as server, await server.client() as client:
+        names = [each.id async for each in client.models.list()]
+        assert names == ["recollect", "little", *known]
+        for name in names:
+            assert (await client.models.retrieve(name)).id == name
+        with pytest.raises(openai.NotFoundError) as caught:
+            await client.models.retrieve("gpt-99")
+    assert caught.value.code == "model_not_found"
+
+
+async def test_errors_are_those_of_the_client() -> None:
+    refused = ProviderRequestError("no")
+    with ScriptedModel([raises(refused), raises(refused), raises(refused, after="Hel")]) as model:
+        async with served(model, rate_limit=None) as server:
+            app, own = await server.client(), await server.client("user", user_id="maya")
+            stranger = AsyncOpenAI(base_url=f"{server.url}/v1", api_key="rk_nobody", max_retries=0)
+            with pytest.raises(openai.AuthenticationError):
+                await stranger.models.list()
+            with pytest.raises(openai.BadRequestError, match="Whose memory"):
+                await _ask(app, [user("Hi")], False)
+            with pytest.raises(openai.PermissionDeniedError):
+                await _ask(own, [user("Hi")], False, user="noor")
+            with pytest.raises(openai.BadRequestError) as twice:
+                await _ask(app, [user("Hi")], False, user="noor", extra_headers={"X-Recollect-User": "maya"})
+            with pytest.raises(openai.NotFoundError) as unknown:
+                await own.chat.completions.create(model="gpt-99", messages=[user("Hi")])
+            with pytest.raises(openai.BadRequestError) as several:
+                await own.chat.completions.create(model="recollect", messages=[user("Hi")], n=2)
+            with pytest.raises(openai.BadRequestError) as hot:
+                await own.chat.completions.create(model="recollect", messages=[user("Hi")], temperature=9)
+            with pytest.raises(openai.InternalServerError):
+                await _ask(own, [user("Hi")], False)
+            with pytest.raises(openai.InternalServerError):
+                await _ask(own, [user("Hi")], True)
+            with pytest.raises(openai.APIError, match="provider failed"):
+                await _ask(own, [user("Hi")], True)
+            for client in (app, own, stranger):
+                await client.close()
+            log = await server.said()
+    assert twice.value.param == "user"
+    assert (unknown.value.code, unknown.value.param) == ("model_not_found", "model")
+    assert (several.value.code, several.value.param) == ("unsupported_parameter", "n")
+    assert hot.value.param == "temperature"
+    assert log == [("user", "Hi")]
+
+
+async def test_too_many_requests_are_told_as_such() -> None:
+    with ScriptedModel([]) as model:
+        async with served(model) as server, await server.client(rate_limit=1) as client:
+            await client.models.list()
+            with pytest.raises(openai.RateLimitError) as caught:
+                await client.models.list()
+    assert int(caught.value.response.headers["Retry-After"]) >= 1
+
+
+class Endless(ModelBase):
+    """A model that goes on until it is cancelled."""
+
+    model, provider = "endless", "scripted"
+
+    def __init__(self) -> None:
+        self.begun, self.over = asyncio.Event(), asyncio.Event()
+
+    async def _complete(self, request: ChatRequest) -> ChatReply:
+        async for _ in self._stream(request):
+            pass
+        raise AssertionError("it never ends")
+
+    async def _stream(self, request: ChatRequest) -> AsyncIterator[ReplyDelta]:
+        try:
+            yield TextDelta("well")
+            self.begun.set()
+            await asyncio.Event().wait()
+        finally:
+            self.over.set()
+
+
+@pytest.mark.parametrize("streams", [False, True])
+async def test_a_client_that_goes_away_cancels_the_model(streams: bool) -> None:
+    model = Endless()
+    async with served(model) as server, await server.client() as client:
+        asking = asyncio.create_task(_ask(client, [user("Hi")], streams, user="maya"))
+        async with asyncio.timeout(20):
+            await model.begun.wait()
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+            await model.over.wait()

@@ -1,0 +1,94 @@
+"""`recollect serve`, as its users run it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+from recollect import Recollect
+from tests.integration.server.processes import ENVIRONMENT, refused, served
+
+
+async def test_a_server_without_keys_is_open_to_this_machine_and_says_so(tmp_path: Path) -> None:
+    url = str(tmp_path / "recollect.db")
+    async with served("--url", url) as server:
+        async with server.client() as client:
+            made = await client.post("/ai-conversations", json={"namespace": "chat"})
+            assert made.status_code == 201
+            assert "server" not in made.headers
+            assert (await client.get("/health/ready")).json() == {"status": "ready"}
+            assert (await client.get("/docs")).status_code == 200
+            assert (await client.get("/metrics")).status_code == 200
+        server.signal(15)
+        assert await server.ended() == 0
+    assert f"recollect keys create --role admin --url {url}" in server.written
+    assert "/docs" in server.told[0]
+    lines = [json.loads(line) for line in server.log]
+    assert [line["route"] for line in lines if "route" in line] == ["/ai-conversations", "/docs"]
+    async with Recollect(url, worker=False) as rc:
+        assert await rc.user("local").conversations.get(made.json()["id"]) is not None
+
+
+async def test_a_server_with_a_key_asks_for_it(tmp_path: Path) -> None:
+    url = str(tmp_path / "recollect.db")
+    async with Recollect(url, worker=False) as rc:
+        secret = (await rc.keys.create("app")).secret
+    async with served(RECOLLECT_URL=url, RECOLLECT_RATE_LIMIT="5", RECOLLECT_METRICS_TOKEN="scrape") as server:
+        async with server.client() as client:
+            assert (await client.get("/ai-conversations")).status_code == 401
+            assert (await client.get("/metrics")).status_code == 401
+            assert (await client.get("/metrics", headers={"Authorization": "Bearer scrape"})).status_code == 200
+        async with server.client(secret, "maya") as client:
+            statuses = [(await client.get("/ai-conversations")).status_code for _ in range(7)]
+    assert statuses[0] == 200
+    assert statuses[-1] == 429
+    assert secret not in server.written
+    assert "everyone" not in server.written
+
+
+async def test_an_agent_of_a_file_is_served(tmp_path: Path) -> None:
+    (tmp_path / "support.yaml").write_text("name: support\nsystemPrompt: Be brief.\n")
+    async with (
+        served("--url", ":memory:", "--agents", str(tmp_path), "--log-format", "text") as server,
+        server.client() as client,
+    ):
+        assert (await client.get("/health/ready")).status_code == 200
+    assert not server.log or not server.log[0].startswith("{")
+
+
+async def test_what_cannot_be_served_is_one_sentence_and_code_2(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        said = await refused("--url", str(tmp_path / "a.db"), "--port", port)
+    assert f"port {port}" in said
+    assert len(said.splitlines()) == 1
+
+
+async def test_a_store_that_cannot_be_reached_is_one_sentence() -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        said = await refused("--url", f"postgresql://app:secret@127.0.0.1:{nobody.getsockname()[1]}/nothing")
+    assert "Traceback" not in said
+    assert "secret" not in said
+
+
+@pytest.mark.parametrize("missing", ["fastapi", "uvicorn"])
+async def test_a_missing_extra_is_named(tmp_path: Path, missing: str) -> None:
+    hide = f"import sys; sys.modules[{missing!r}] = None; sys.argv = ['recollect', 'serve'];"
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", f"{hide} from recollect.cli import main; main()"),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env=ENVIRONMENT,
+        cwd=tmp_path,
+    )
+    _, error = await process.communicate()
+    assert process.returncode == 2, error.decode()
+    assert "recollect[server]" in error.decode()

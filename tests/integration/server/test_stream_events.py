@@ -1,0 +1,230 @@
+"""The feed of changes and the progress of jobs through a real socket."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from fastapi import FastAPI
+
+from recollect import Recollect
+from recollect.jobs import WorkerOptions
+from recollect.server import ServerSettings, create_app, feed
+from recollect.server.stopping import Stopping
+from recollect.testing import ScriptedModel, raises
+from recollect.user import User
+from tests.support.http_server import serving
+from tests.support.streams import WAIT_SECONDS, Frame, next_of, opened, rest_of
+
+EVENTS = "/ai-events"
+
+
+@asynccontextmanager
+async def served(rc: Recollect, **settings: Any) -> AsyncIterator[tuple[str, FastAPI]]:
+    app = create_app(rc, ServerSettings(**{"open": True, **settings}), opens=False)
+    async with serving(app) as url:
+        yield url, app
+
+
+async def said(user: User, *texts: str) -> None:
+    """Each text is one event, but for the conversation it is in."""
+    talk = await user.conversations.find_or_create("chat")
+    for text in texts:
+        await user.conversations.append_user_message(talk.id, text)
+
+
+async def appended(frames: AsyncIterator[Frame], count: int) -> list[Frame]:
+    return [await next_of(frames, "message.appended") for _ in range(count)]
+
+
+async def test_changes_come_as_they_happen_and_not_those_before() -> None:
+    async with Recollect(":memory:") as rc, served(rc) as (url, _):
+        maya = rc.user("local")
+        await said(maya, "before")
+        async with opened(url, EVENTS) as (answer, frames):
+            ready = await next_of(frames, "ready")
+            assert answer.status_code == 200
+            assert ready.id == str(await rc.events.latest())
+            await said(maya, "after")
+            [event] = await appended(frames, 1)
+            assert event.data["userId"] == "local"
+            assert event.id == str(event.data["position"]) == str(await rc.events.latest())
+
+
+async def test_types_choose_what_comes() -> None:
+    async with Recollect(":memory:") as rc, served(rc) as (url, _):
+        query = f"{EVENTS}?after=0&types=conversation.created,conversation.closed"
+        async with opened(url, query) as (_, frames):
+            await next_of(frames, "ready")
+            await said(rc.user("local"), "one", "two")
+            [talk] = await rc.user("local").conversations.list()
+            await rc.user("local").conversations.close(talk.id)
+            found = [await anext(frames), await anext(frames)]
+            assert [frame.event for frame in found] == ["conversation.created", "conversation.closed"]
+
+
+async def test_two_tenants_and_two_users_have_feeds_of_their_own() -> None:
+    async with Recollect(":memory:") as rc, served(rc, open=False) as (url, _):
+        keys = {tenant: (await rc.keys.create("admin", tenant_id=tenant)).secret for tenant in ("acme", "zeta")}
+        acme = {"Authorization": f"Bearer {keys['acme']}"}
+        as_maya = {**acme, "X-Recollect-User": "maya"}
+        zeta = {"Authorization": f"Bearer {keys['zeta']}", "X-Recollect-User": "maya"}
+        async with (
+            opened(url, EVENTS, headers=as_maya) as (_, of_maya),
+            opened(url, f"{EVENTS}?everyone=true", headers=acme) as (_, of_acme),
+            opened(url, f"{EVENTS}?everyone=true", headers=zeta) as (_, of_zeta),
+        ):
+            for frames in (of_maya, of_acme, of_zeta):
+                await next_of(frames, "ready")
+            for user_id, tenant_id in (("maya", "acme"), ("tom", "acme"), ("maya", "zeta"), ("maya", "acme")):
+                await said(rc.user(user_id, tenant_id), "hello")
+            whose = [(frame.data["tenantId"], frame.data["userId"]) for frame in await appended(of_maya, 2)]
+            assert whose == [("acme", "maya")] * 2
+            whose = [(frame.data["tenantId"], frame.data["userId"]) for frame in await appended(of_acme, 3)]
+            assert whose == [("acme", "maya"), ("acme", "tom"), ("acme", "maya")]
+            [only] = await appended(of_zeta, 1)
+            assert only.data["tenantId"] == "zeta"
+
+
+async def test_only_admins_follow_everyone() -> None:
+    async with Recollect(":memory:") as rc, served(rc, open=False) as (url, _):
+        secret = (await rc.keys.create("app", tenant_id="acme")).secret
+        async with httpx2.AsyncClient(base_url=url, headers={"Authorization": f"Bearer {secret}"}) as client:
+            assert (await client.get(f"{EVENTS}?everyone=true")).status_code == 403
+            assert (await client.get(EVENTS)).status_code == 422  # whose?
+            for wrong in ("-1", "x", "1" * 30, "٣"):
+                answer = await client.get(EVENTS, params={"after": wrong}, headers={"X-Recollect-User": "maya"})
+                assert answer.status_code == 422
+
+
+async def test_a_feed_goes_on_over_restarts_with_none_lost_and_none_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sometimes what was missed is held, sometimes it has to come from the store; sometimes the client is slow."""
+    monkeypatch.setattr(feed, "HELD", 7)
+    monkeypatch.setattr(feed, "WAITING", 5)
+    chance = random.Random(7)
+    last: str | None = "0"
+    seen: list[int] = []
+    for _ in range(5):
+        async with Recollect(tmp_path / "kept.db") as rc, served(rc, heartbeat_seconds=0.1) as (url, _):
+            maya = rc.user("local")
+            for _ in range(3):
+                writing = asyncio.create_task(said(maya, *["hello"] * chance.randint(0, 30)))
+                await asyncio.sleep(chance.choice([0, 0.01]))
+                async with opened(url, EVENTS, headers={"Last-Event-ID": last or ""}) as (_, frames):
+                    for _ in range(chance.randint(0, 12)):
+                        frame = await anext(frames)
+                        if frame.event in (None, "ready"):
+                            continue
+                        seen.append(frame.data["position"])
+                        last = frame.id
+                await writing
+    async with Recollect(tmp_path / "kept.db") as rc, served(rc, heartbeat_seconds=0.1) as (url, _):
+        written = await rc.events.latest()
+        async with opened(url, EVENTS, headers={"Last-Event-ID": last or ""}) as (_, frames):
+            async for frame in frames:
+                if frame.event not in (None, "ready"):
+                    seen.append(frame.data["position"])
+                if seen and seen[-1] == written:
+                    break
+    assert seen == list(range(1, written + 1))
+
+
+async def test_a_feed_ends_when_the_server_stops() -> None:
+    async with Recollect(":memory:") as rc, served(rc) as (url, app), opened(url, EVENTS) as (_, frames):
+        await next_of(frames, "ready")
+        Stopping.of(app).set()
+        assert await rest_of(frames) == []
+
+
+async def test_a_feed_ends_when_its_credential_is_revoked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed, "CHECK_SECONDS", 0.05)
+    async with Recollect(":memory:") as rc, served(rc, open=False) as (url, _):
+        key = await rc.keys.create("user", tenant_id="acme", user_id="maya")
+        headers = {"Authorization": f"Bearer {key.secret}"}
+        async with opened(url, EVENTS, headers=headers) as (_, frames):
+            await next_of(frames, "ready")
+            await rc.keys.revoke(key.key.id)
+            [*_, last] = await rest_of(frames)
+            assert (last.event, last.data["code"]) == ("error", "not-authenticated")
+
+
+async def test_the_store_is_read_once_for_all_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Recollect(":memory:") as rc, served(rc) as (url, _):
+        await said(rc.user("local"), "hello")
+        reads: list[Any] = []
+        read = rc.events.read
+
+        async def counted(*given: Any, **more: Any) -> Any:
+            reads.append(given)
+            return await read(*given, **more)
+
+        monkeypatch.setattr(rc.events, "read", counted)
+
+        async def follow() -> list[Frame]:
+            async with opened(url, EVENTS) as (_, frames):
+                await next_of(frames, "ready")
+                ready.release()
+                return await appended(frames, 5)
+
+        ready = asyncio.Semaphore(0)
+        async with asyncio.TaskGroup() as group:
+            following = [group.create_task(follow()) for _ in range(10)]
+            for _ in following:
+                await asyncio.wait_for(ready.acquire(), WAIT_SECONDS)
+            await said(rc.user("local"), *["hello"] * 5)
+        assert all(task.result() == following[0].result() for task in following)
+        assert reads == []
+
+
+async def job_of(rc: Recollect) -> str:
+    user = rc.user("local")
+    space = await user.memory.create_space("default")
+    await said(user, "I moved to Lisbon.")
+    [talk] = await user.conversations.list()
+    run = await user.memory.run_extraction_for_conversation(talk.id, space_id=space.id)
+    assert run.id is not None
+    return run.id
+
+
+async def test_a_job_is_followed_until_it_is_done() -> None:
+    async with Recollect(":memory:", extractor="verbatim") as rc, served(rc) as (url, _):
+        id = await job_of(rc)
+        async with opened(url, f"/ai-memory/jobs/{id}/events") as (_, frames):
+            found = [frame.data for frame in await rest_of(frames) if frame.event == "job"]
+        assert found[-1]["status"] == "done"
+        assert all(before != after for before, after in pairwise(found))
+
+
+async def test_a_job_is_followed_until_it_has_failed() -> None:
+    model = ScriptedModel([raises(ZeroDivisionError("cannot"))])
+    once = WorkerOptions(attempts=1)
+    async with Recollect(":memory:", model=model, extractor="llm", worker=once) as rc, served(rc) as (url, _):
+        id = await job_of(rc)
+        async with opened(url, f"/ai-memory/jobs/{id}/events") as (_, frames):
+            found = [frame.data for frame in await rest_of(frames) if frame.event == "job"]
+        assert found[-1]["status"] == "failed"
+
+
+async def test_a_job_is_followed_until_it_is_cancelled() -> None:
+    async with Recollect(":memory:", worker=False) as rc, served(rc) as (url, _):
+        id = await job_of(rc)
+        async with opened(url, f"/ai-memory/jobs/{id}/events") as (_, frames):
+            assert (await next_of(frames, "job")).data["status"] == "queued"
+            await rc.jobs.cancel(id)
+            assert [frame.data["status"] for frame in await rest_of(frames)] == ["cancelled"]
+
+
+async def test_another_users_job_is_unknown() -> None:
+    async with Recollect(":memory:", worker=False) as rc, served(rc) as (url, _):
+        id = await job_of(rc)
+        async with opened(url, f"/ai-memory/jobs/{id}/events", headers={"X-Recollect-User": "tom"}) as (answer, _):
+            assert answer.status_code == 404

@@ -1,0 +1,171 @@
+"""Turns through a real socket: as they come, cancelled when nobody waits, and let finish at the end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx2
+from fastapi import FastAPI
+
+from recollect import Recollect
+from recollect.background import stopped
+from recollect.errors import ProviderTimeoutError
+from recollect.server import ServerSettings, create_app
+from recollect.server.stopping import Stopping
+from recollect.testing import ScriptedModel, raises, says
+from tests.support.http_server import serving
+from tests.support.streams import WAIT_SECONDS, PacedModel, next_of, opened, rest_of
+
+CHAT = "/ai-conversations/chat"
+ASKED = {"text": "Hello?", "stream": True}
+
+
+@asynccontextmanager
+async def chatting(model: Any, **settings: Any) -> AsyncIterator[tuple[str, Recollect, FastAPI]]:
+    async with Recollect(":memory:", model=model) as rc:
+        app = create_app(rc, ServerSettings(open=True, **settings), opens=False)
+        async with serving(app) as url:
+            yield url, rc, app
+
+
+async def asked_in_vain(url: str, body: dict[str, Any], model: PacedModel) -> None:
+    """Ask, and go away once the model has begun."""
+    async with httpx2.AsyncClient(base_url=url, timeout=WAIT_SECONDS) as client:
+        asking = asyncio.create_task(client.post(CHAT, json=body))
+        await asyncio.wait_for(model.begun.wait(), WAIT_SECONDS)
+        await stopped(asking)
+
+
+async def test_deltas_arrive_before_the_turn_ends() -> None:
+    model = PacedModel()
+    async with chatting(model) as (url, _, _):
+        model.pieces.put_nowait("Hel")
+        async with opened(url, CHAT, ASKED) as (answer, frames):
+            assert (await next_of(frames, "text")).data == {"text": "Hel"}
+            assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
+            assert answer.headers["cache-control"] == "no-store"
+            model.pieces.put_nowait("lo!")
+            assert (await next_of(frames, "text")).data == {"text": "lo!"}
+            model.pieces.put_nowait(None)
+            stop, result = await rest_of(frames)
+            assert (stop.event, stop.data["reason"]) == ("stop", "end_turn")
+            assert result.event == "result"
+            assert result.data["text"] == "Hello!"
+
+
+async def test_the_header_accept_asks_for_a_stream() -> None:
+    async with chatting(ScriptedModel([says("Hi.")])) as (url, _, _):
+        headers = {"Accept": "text/event-stream"}
+        async with opened(url, CHAT, {"text": "Hello?"}, headers) as (_, frames):
+            assert (await next_of(frames, "result")).data["text"] == "Hi."
+
+
+async def test_a_client_that_leaves_a_stream_stops_the_model() -> None:
+    model = PacedModel()
+    async with chatting(model) as (url, rc, _):
+        model.pieces.put_nowait("Hel")
+        async with opened(url, CHAT, ASKED) as (_, frames):
+            await next_of(frames, "text")
+        await asyncio.wait_for(model.cancelled.wait(), WAIT_SECONDS)
+        [talk] = await rc.user("local").conversations.list()
+        assert [kept.role for kept in await rc.user("local").conversations.messages(talk.id)] == ["user"]
+
+
+async def test_a_client_that_leaves_before_the_first_word_stops_the_model() -> None:
+    model = PacedModel()
+    async with chatting(model) as (url, _, _):
+        await asked_in_vain(url, ASKED, model)
+        await asyncio.wait_for(model.cancelled.wait(), WAIT_SECONDS)
+
+
+async def test_a_client_that_does_not_wait_for_a_whole_answer_stops_the_model() -> None:
+    model = PacedModel()
+    async with chatting(model) as (url, rc, _):
+        await asked_in_vain(url, {"text": "Hello?"}, model)
+        await asyncio.wait_for(model.cancelled.wait(), WAIT_SECONDS)
+        model.pieces.put_nowait("Again.")
+        model.pieces.put_nowait(None)
+        async with httpx2.AsyncClient(base_url=url) as client:  # the conversation is free
+            answer = await client.post(CHAT, json={"text": "Still there?", "wait": 10})
+        assert answer.json()["text"] == "Again."
+        assert len(await rc.user("local").conversations.list()) == 1
+
+
+async def test_a_silent_stream_gives_a_sign_of_life() -> None:
+    model = PacedModel()
+    async with chatting(model, heartbeat_seconds=0.05) as (url, _, _), opened(url, CHAT, ASKED) as (_, frames):
+        first = await anext(frames)
+        assert (first.event, first.data) == (None, None)
+        for _ in range(3):
+            await next_of(frames, None)
+        model.pieces.put_nowait("Hi.")
+        model.pieces.put_nowait(None)
+        assert (await next_of(frames, "result")).data["text"] == "Hi."
+
+
+async def test_a_client_that_stops_reading_is_left() -> None:
+    model = PacedModel()
+    async with chatting(model, stalled_seconds=0.3) as (url, _, _):
+        host, port = url.removeprefix("http://").split(":")
+        _, writer = await asyncio.open_connection(host, int(port), limit=2**12)
+        body = b'{"text": "Hello?", "stream": true}'
+        head = f"POST {CHAT} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+        writer.write(head.encode() + b"\r\n\r\n" + body)
+        try:
+            async with asyncio.timeout(WAIT_SECONDS):
+                while not model.cancelled.is_set():
+                    if model.pieces.qsize() < 10:
+                        model.pieces.put_nowait("x" * 100_000)
+                    await asyncio.sleep(0.001)
+        finally:
+            writer.transport.abort()
+
+
+async def test_an_error_before_the_first_word_is_an_ordinary_answer() -> None:
+    async with chatting(ScriptedModel([raises(ProviderTimeoutError("secret host"))])) as (url, _, _):
+        async with opened(url, "/ai-conversations/conv_1/run-turn", {"userText": "Hi", "stream": True}) as (answer, _):
+            assert answer.status_code == 404
+            assert answer.headers["content-type"] == "application/problem+json"
+        async with opened(url, CHAT, ASKED) as (answer, _):
+            assert answer.status_code == 504
+            told = (await answer.aread()).decode()
+            assert "provider-timeout" in told
+            assert "secret host" not in told
+
+
+async def test_an_error_after_the_first_word_is_the_last_frame() -> None:
+    model = ScriptedModel([raises(ProviderTimeoutError("secret host"), after="Hel")])
+    async with chatting(model) as (url, _, _), opened(url, CHAT, ASKED) as (answer, frames):
+        assert answer.status_code == 200
+        found = await rest_of(frames)
+        assert [frame.event for frame in found] == [None, "text", "error"]
+        assert found[-1].data["code"] == "provider-timeout"
+        assert "secret host" not in str(found[-1].data)
+
+
+async def test_what_nobody_foresaw_is_told_without_its_inside() -> None:
+    model = ScriptedModel([raises(ZeroDivisionError("the inside"), after="Hel")])
+    async with chatting(model) as (url, _, _), opened(url, CHAT, ASKED) as (_, frames):
+        last = (await rest_of(frames))[-1]
+        assert (last.event, last.data["code"], last.data["status"]) == ("error", "failed", 500)
+        assert "the inside" not in str(last.data)
+
+
+async def test_a_server_that_stops_lets_turns_finish_and_begins_none() -> None:
+    model = PacedModel()
+    model.pieces.put_nowait("Hel")
+    async with chatting(model) as (url, _, app), opened(url, CHAT, ASKED) as (_, frames):
+        await next_of(frames, "text")
+        Stopping.of(app).set()
+        async with httpx2.AsyncClient(base_url=url) as client:
+            for body in (ASKED, {"text": "Hello?"}):
+                refused = await client.post(CHAT, json=body)
+                assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+                assert refused.json()["code"] == "stopping"
+            assert (await client.get("/ai-events")).status_code == 503
+        model.pieces.put_nowait("lo!")
+        model.pieces.put_nowait(None)
+        assert (await rest_of(frames))[-1].data["text"] == "Hello!"

@@ -1,0 +1,140 @@
+"""A user who has one of everything that REST knows, and requests about it that are well formed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from recollect import Agent, Recollect
+from recollect.app import User
+from recollect.chat.model import ChatRequest
+from recollect.testing import FlowModel, calls, says
+from recollect.testing.asked import asked_in
+from recollect.testing.scripted import Step
+from recollect.types import message_text
+from recollect.types.bindings import ConversationScope
+from recollect.types.ids import new_id
+from recollect.types.jobs import UsageRecord
+from recollect.types.times import utc_now
+from tests.support.travel import travel_desk
+
+SPEC = "greeter"
+DESK = "Wanda"
+LOOKUP: dict[str, Any] = {"name": "lookup", "description": "Look up an order.", "parameters": {"type": "object"}}
+
+
+class EndlessModel(FlowModel):
+    """Answers everything, for as long as it is asked. It calls the tool `lookup` when it is told to use it."""
+
+    def _answer(self, request: ChatRequest) -> Step:
+        if asked_in(request) is not None or "answer" in (request.output_schema or {}).get("properties", {}):
+            return super()._answer(request)
+        said = message_text(request.messages[-1])
+        if any(tool.name == "lookup" for tool in request.tools) and said.endswith("Use the tool."):
+            return calls("lookup", order=7)
+        return says("I see.", chunks=2)
+
+
+def open_world(url: str, **more: Any) -> Recollect:
+    """A Recollect whose model is endless, with an agent by its description."""
+    rc = Recollect(url, model=EndlessModel(), embedder=None, extractor="verbatim", worker=False, **more)
+    rc.register_agent({"name": SPEC, "systemPrompt": "Greet {{userMessage}}."})
+    return rc
+
+
+def desk() -> Agent:
+    """An agent with routes."""
+    return travel_desk(model=EndlessModel())[0]
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What a user has: an id for each kind of thing, by the name of its kind."""
+
+    user: User
+    word: str
+    ids: Mapping[str, str]
+
+    def path(self, template: str) -> dict[str, str]:
+        """The values of a path's parameters: the user's own things."""
+        return {name: self.ids[kind] for name, kind in path_kinds(template).items()}
+
+
+_KINDS = {
+    "ai-conversations": "conversation",
+    "messages": "message",
+    "spaces": "space",
+    "atoms": "atom",
+    "entities": "entity",
+    "bindings": "binding",
+    "jobs": "job",
+    "keys": "key",
+    "sessions": "session",
+    "models": "model",
+    "ai-agents": "desk",
+}
+
+
+def path_kinds(template: str) -> dict[str, str]:
+    """Of which kind a path's parameters are: what stands before them says it.
+
+    >>> path_kinds("/ai-memory/spaces/{space_id}/atoms")
+    {'space_id': 'space'}
+    """
+    parts = template.split("/")
+    found = {part[1:-1]: _KINDS[before] for before, part in zip(parts, parts[1:], strict=False) if part[:1] == "{"}
+    return {**found, "name": "spec"} if template.endswith("/invoke") else found
+
+
+async def settle(rc: Recollect, user: User, word: str) -> World:
+    """One of everything, each with `word` in it wherever there is text."""
+    talks, memory, scope = user.conversations, user.memory, user.scope
+    talk = await talks.create(f"{word}-talks", f"{word} title", f"{word}-session", {"source": word})
+    said = await talks.append_user_message(talk.id, f"{word} said", idempotency_key=f"{word}-key")
+    await talks.append_assistant_turn(talk.id, f"{word} answered")
+    closed = await talks.create(f"{word}-closed", f"{word} closed")
+    await talks.append_user_message(closed.id, f"{word} is over")
+    await talks.close(closed.id)
+    space = await memory.create_space(f"{word} space", {"about": word})
+    ann = await memory.create_entity(space.id, "PERSON", f"{word} Ann", f"{word} friend", {"k": word})
+    bob = await memory.create_entity(space.id, "PERSON", f"{word} Bob")
+    atom = await memory.add_atom(space.id, f"{word} lives in Rome", (word, "FACT"), entity_ids=[ann.id, bob.id])
+    aside = await memory.add_atom(space.id, f"{word} liked tea", (word, "FACT"))
+    await memory.archive_atom(aside.id)
+    binding = await memory.create_binding(ConversationScope(f"{word}-bound", scope.user_id), [space.id])
+    run = await memory.run_extraction_for_conversation(closed.id, space_id=space.id)
+    usage = UsageRecord(new_id("use"), scope, "extraction", utc_now(), run.id, closed.id, f"{word}-model")
+    await rc.store.jobs.add_usage([usage])
+    key = await rc.keys.create(
+        "user", name=f"{word} phone", tenant_id=scope.tenant_id, app_id=scope.app_id, user_id=scope.user_id
+    )
+    return World(
+        user,
+        word,
+        {
+            "conversation": talk.id,
+            "closed": closed.id,
+            "message": said.id,
+            "space": space.id,
+            "atom": atom.id,
+            "aside": aside.id,
+            "entity": ann.id,
+            "alias": bob.id,
+            "binding": binding.id,
+            "job": str(run.id),
+            "key": key.key.id,
+            "user": scope.user_id,
+            "session": f"{word}-web",
+            "model": "recollect",
+            "spec": SPEC,
+            "desk": DESK,
+        },
+    )
+
+
+async def begin_session(client: Any, world: World) -> None:
+    """A session of the user with the agent that has routes; `client` is theirs."""
+    said = {"message": f"{world.word} wants to fly", "sessionId": world.ids["session"]}
+    answer = await client.post(f"/ai-agents/{DESK}/respond", json=said)
+    assert answer.status_code == 200, answer.text

@@ -1,0 +1,49 @@
+"""A model for servers in processes of their own: `recollect serve --agents tests.support.served_models:install`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from recollect import Recollect
+from recollect.chat.model import ChatRequest
+from recollect.testing import FunctionModel
+from recollect.types import ChatReply, ReplyDelta, StreamStop, TextDelta
+
+MARKS = "RECOLLECT_TEST_MARKS"
+"""The environment variable that names a folder where each model call leaves the moments of its begin and end."""
+
+PART_SECONDS = 0.25
+
+
+async def _parts(request: ChatRequest) -> AsyncIterator[str]:
+    """As many words as the last message says, slowly."""
+    said = str(request.messages[-1].content)
+    count = int("".join(filter(str.isdigit, said[-3:])) or 1)
+    begun = time.time()
+    for number in range(count):
+        yield f"word{number} "
+        await asyncio.sleep(PART_SECONDS)
+    if folder := os.environ.get(MARKS):
+        name = f"{os.getpid()}-{time.time_ns()}"
+        (Path(folder) / name).write_text(f"{begun} {time.time()} {os.getpid()}")
+
+
+async def _complete(request: ChatRequest) -> str:
+    return "".join([part async for part in _parts(request)])
+
+
+async def _stream(request: ChatRequest) -> AsyncIterator[ReplyDelta]:
+    text = ""
+    async for part in _parts(request):
+        text += part
+        yield TextDelta(part)
+    yield StreamStop("end_turn", reply=ChatReply(text))
+
+
+def install(rc: Recollect) -> None:
+    """Let this model answer."""
+    rc._runtime.model = FunctionModel(_complete, stream_fn=_stream)

@@ -1,0 +1,65 @@
+"""A server in a thread of its own, for clients that are not asynchronous."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from recollect import Recollect
+from recollect.server import ServerSettings, create_app
+from tests.support.http_server import serving
+from tests.support.rest_world import desk, open_world
+
+T = TypeVar("T")
+
+SECONDS = 60.0
+
+UNLIMITED = ServerSettings(rate_limit=None, failure_limit=None)
+
+
+class ServerThread:
+    """A Recollect in memory behind a port of this machine: `with ServerThread() as server: server.url`."""
+
+    rc: Recollect
+    app: Any
+    url: str
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="server", daemon=True)
+        self._ready = threading.Event()
+        self._done = asyncio.Event()
+        self._running: Any = None
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self._running = asyncio.run_coroutine_threadsafe(self._serve(), self._loop)
+        while not self._ready.wait(0.05):
+            if self._running.done():
+                self._running.result()
+        return self
+
+    async def _serve(self) -> None:
+        async with open_world(":memory:") as self.rc:
+            self.app = create_app(self.rc, UNLIMITED, agents=[desk()], opens=False)
+            async with serving(self.app, loop="none") as self.url:
+                self._ready.set()
+                await self._done.wait()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do something on the server's loop, and wait for it."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(SECONDS)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._loop.call_soon_threadsafe(self._done.set)
+        try:
+            self._running.result(SECONDS)
+        finally:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(SECONDS)
+            self._loop.close()

@@ -1,0 +1,105 @@
+"""Streams of a server, read as they come; and a model that speaks when a test says so."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import httpx2
+
+from recollect.chat.model import ChatRequest, ModelBase
+from recollect.types import ChatReply, ReplyDelta, StreamStop, TextDelta
+
+WAIT_SECONDS = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One event of a stream; a comment has no event."""
+
+    event: str | None
+    data: Any
+    id: str | None = None
+
+
+class PacedModel(ModelBase):
+    """Says what is put into `pieces`, None ends it. `cancelled` tells that it was stopped before that."""
+
+    provider = "paced"
+    model = "paced"
+
+    def __init__(self) -> None:
+        self.pieces: asyncio.Queue[str | None] = asyncio.Queue()
+        self.begun = asyncio.Event()
+        self.cancelled = asyncio.Event()
+
+    async def _stream(self, request: ChatRequest) -> AsyncIterator[ReplyDelta]:
+        self.begun.set()
+        try:
+            while (piece := await self.pieces.get()) is not None:
+                yield TextDelta(piece)
+        except (asyncio.CancelledError, GeneratorExit):
+            self.cancelled.set()
+            raise
+        yield StreamStop("end_turn")
+
+    async def _complete(self, request: ChatRequest) -> ChatReply:
+        self.begun.set()
+        said = ""
+        try:
+            while (piece := await self.pieces.get()) is not None:
+                said += piece
+        except asyncio.CancelledError:
+            self.cancelled.set()
+            raise
+        return ChatReply(text=said)
+
+
+@asynccontextmanager
+async def opened(
+    url: str, path: str, body: Any = None, headers: dict[str, str] | None = None
+) -> AsyncIterator[tuple[httpx2.Response, AsyncIterator[Frame]]]:
+    """A stream: its answer, and its frames as they come. Leaving the block ends the connection."""
+    async with httpx2.AsyncClient(base_url=url, timeout=WAIT_SECONDS) as client:
+        method = "GET" if body is None else "POST"
+        async with client.stream(method, path, json=body, headers=headers) as answer:
+            yield answer, frames_in(answer.aiter_bytes())
+
+
+async def frames_in(pieces: AsyncIterator[bytes]) -> AsyncIterator[Frame]:
+    """The frames in a stream of bytes, comments too."""
+    rest = b""
+    async for piece in pieces:
+        *whole, rest = (rest + piece).split(b"\n\n")
+        for block in whole:
+            yield parsed(block)
+    assert rest == b"", f"the stream ended within a frame: {rest!r}"
+
+
+def parsed(block: bytes) -> Frame:
+    lines = [line.split(b": ", 1) for line in block.split(b"\n")]
+    assert all(len(line) == 2 for line in lines), f"not a frame: {block!r}"
+    fields = {name.decode(): value.decode() for name, value in lines}
+    assert len(fields) == len(lines), f"not a frame: {block!r}"
+    assert fields.keys() <= {"", "event", "data", "id", "retry"}, f"not a frame: {block!r}"
+    data = json.loads(fields["data"]) if "data" in fields else None
+    return Frame(fields.get("event"), data, fields.get("id"))
+
+
+async def next_of(frames: AsyncIterator[Frame], event: str | None) -> Frame:
+    """The next frame of that event; others before it are passed over."""
+    async with asyncio.timeout(WAIT_SECONDS):
+        async for frame in frames:
+            if frame.event == event:
+                return frame
+    raise AssertionError(f"the stream ended without {event!r}")
+
+
+async def rest_of(frames: AsyncIterator[Frame]) -> list[Frame]:
+    """All that comes until the stream ends."""
+    async with asyncio.timeout(WAIT_SECONDS):
+        return [frame async for frame in frames]

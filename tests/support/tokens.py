@@ -1,0 +1,90 @@
+"""An identity provider for tests: its keys, its JWKS, and tokens of all kinds."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from functools import cache
+from typing import Any
+
+import jwt
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
+
+from recollect.server import JwtSettings
+
+ISSUER = "https://login.example.com/"
+AUDIENCE = "recollect"
+
+_WRITERS: dict[str, Any] = {"RS256": RSAAlgorithm, "ES256": ECAlgorithm, "EdDSA": OKPAlgorithm}
+
+
+@cache
+def private_key(algorithm: str = "RS256", number: int = 1) -> Any:
+    """A private key; another number gives another."""
+    if algorithm == "ES256":
+        return ec.generate_private_key(ec.SECP256R1())
+    return ed25519.Ed25519PrivateKey.generate() if algorithm == "EdDSA" else rsa.generate_private_key(65537, 2048)
+
+
+def public_pem(algorithm: str = "RS256", number: int = 1) -> bytes:
+    """The public key as text, which everyone has."""
+    written: bytes = (
+        private_key(algorithm, number).public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    )
+    return written
+
+
+def jwk(kid: str | None = "one", algorithm: str = "RS256", number: int = 1, **more: Any) -> dict[str, Any]:
+    """A public key as a JWK."""
+    written = json.loads(_WRITERS[algorithm].to_jwk(private_key(algorithm, number).public_key()))
+    return {**written, **({} if kid is None else {"kid": kid}), **more}
+
+
+def jwks(*keys: dict[str, Any]) -> dict[str, Any]:
+    """Keys as a JWKS; without any, the first one's."""
+    return {"keys": list(keys or [jwk()])}
+
+
+def settings(**more: Any) -> JwtSettings:
+    """Settings that take this issuer's tokens."""
+    given = {"issuer": ISSUER, "audience": AUDIENCE, **more}
+    if "jwks_url" not in given:
+        given.setdefault("jwks", jwks())
+    return JwtSettings(**given)
+
+
+def claims(**more: Any) -> dict[str, Any]:
+    """Claims of a good token; None leaves one out."""
+    now = int(time.time())
+    given = {"iss": ISSUER, "aud": AUDIENCE, "sub": "maya", "tenant_id": "acme", "iat": now, "exp": now + 600, **more}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def token(kid: str | None = "one", algorithm: str = "RS256", number: int = 1, **more: Any) -> str:
+    """A signed token with those claims."""
+    headers = {} if kid is None else {"kid": kid}
+    return signed(claims(**more), {"alg": algorithm, **headers}, algorithm, number)
+
+
+def signed(payload: Any, header: Any, algorithm: str = "RS256", number: int = 1) -> str:
+    """A token of any content, well signed: what a library would refuse to write as well."""
+    start = f"{_part(payload)}" if header is None else f"{_part(header)}.{_part(payload)}"
+    writer = jwt.get_algorithm_by_name(algorithm)
+    signature = writer.sign(start.encode(), writer.prepare_key(private_key(algorithm, number)))
+    return f"{start}.{_text(signature)}"
+
+
+def unsigned(payload: Any, header: Any, signature: bytes = b"") -> str:
+    """A token with any signature."""
+    return f"{_part(header)}.{_part(payload)}.{_text(signature)}"
+
+
+def _part(value: Any) -> str:
+    return _text(value if isinstance(value, bytes) else json.dumps(value).encode())
+
+
+def _text(value: bytes) -> str:
+    return base64.urlsafe_b64encode(value).decode().rstrip("=")

@@ -1,0 +1,185 @@
+"""Bindings, extractions and jobs by REST, and whose they may be."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from recollect import Recollect
+from recollect.types.jobs import JobStatus
+from tests.support.rest import Rest, asking, every, told
+
+
+@pytest.fixture
+async def rc() -> AsyncIterator[Recollect]:
+    async with Recollect(":memory:", embedder=None, worker=False) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def rest(rc: Recollect) -> AsyncIterator[Rest]:
+    async with asking(rc, role="app") as client:
+        yield client
+
+
+@pytest.fixture
+async def space(rc: Recollect) -> str:
+    return (await rc.user("maya").memory.create_space("daily")).id
+
+
+async def said(rc: Recollect, user: str = "maya", namespace: str = "chat") -> str:
+    talks = rc.user(user).conversations
+    talk = await talks.create(namespace)
+    await talks.append_user_message(talk.id, "I keep bees.")
+    return talk.id
+
+
+async def test_a_binding_is_made_changed_and_ended(rest: Rest, space: str) -> None:
+    body = {"conversationScope": {"namespace": "chat", "userId": "*"}, "memorySpaceIds": [space]}
+    made = told(await rest.post("/ai-memory/bindings", json=body), 201)
+    assert made["conversationScope"] == body["conversationScope"]
+    assert made["extractionPolicy"] == {
+        "extractionVersion": "v1",
+        "onConversationClosed": True,
+        "windowed": False,
+        "windowTurns": 0,
+    }
+    assert (made["memorySpaceNames"], made["createdBy"], made["enabled"]) == (["daily"], "maya", True)
+    assert told(await rest.post("/ai-memory/bindings", json={**body, "once": True}), 201) == made
+    path = f"/ai-memory/bindings/{made['id']}"
+    change = {"enabled": False, "extractionPolicy": {"windowed": True, "windowTurns": 5}}
+    changed = told(await rest.patch(path, json=change))
+    assert (changed["enabled"], changed["extractionPolicy"]["windowTurns"]) == (False, 5)
+    assert told(await rest.get(path)) == changed
+    assert (await rest.patch(path, json={"conversationScope": {}})).status_code == 422
+    assert await every(rest, "/ai-memory/bindings") == [changed]
+    assert (await rest.delete(path)).status_code == 204
+    assert (await rest.delete(path)).status_code == 404
+    assert (await rest.get(path)).status_code == 404
+
+
+async def test_several_scopes_come_back_as_a_list(rest: Rest, space: str) -> None:
+    scopes = [{"namespace": name, "userId": "maya"} for name in ("morning", "evening")]
+    body = {"conversationScope": scopes, "memorySpaceIds": [space]}
+    assert told(await rest.post("/ai-memory/bindings", json=body), 201)["conversationScope"] == scopes
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"conversationScope": []},
+        {"conversationScope": {"namespace": "chat-*"}},
+        {"conversationScope": {"namespace": "chat", "tenantId": "acme"}},
+        {"conversationScope": "chat"},
+        {"conversationScope": [{"namespace": "chat"}] * 101},
+        {"memorySpaceIds": []},
+        {"extractionPolicy": {"windowed": True}},
+        {"extractionPolicy": {"windowed": True, "windowTurns": 2**70}},
+        {"extractionPolicy": {"onConversationClosed": False}},
+        {"extractionPolicy": {"extractionVersion": "../v1"}},
+    ],
+)
+async def test_a_binding_that_makes_no_sense_is_refused(rest: Rest, space: str, change: dict[str, Any]) -> None:
+    body = {"conversationScope": {"namespace": "chat"}, "memorySpaceIds": [space], **change}
+    assert told(await rest.post("/ai-memory/bindings", json=body), 422)["code"] == "invalid-argument"
+
+
+async def test_a_users_own_key_binds_its_own_conversations_only(rc: Recollect, rest: Rest, space: str) -> None:
+    shared = {"conversationScope": {"namespace": "chat", "userId": "*"}, "memorySpaceIds": [space]}
+    for_all = told(await rest.post("/ai-memory/bindings", json=shared), 201)
+    async with asking(rc, role="user") as maya:
+        for scope in (
+            {"namespace": "chat"},
+            {"namespace": "chat", "userId": "*"},
+            {"namespace": "chat", "userId": "omar"},
+            [{"namespace": "chat", "userId": "maya"}, {"namespace": "chat", "userId": "omar"}],
+        ):
+            body = {"conversationScope": scope, "memorySpaceIds": [space]}
+            assert told(await maya.post("/ai-memory/bindings", json=body), 403)["code"] == "not-allowed"
+        # What its app made in its name is about others too.
+        path = f"/ai-memory/bindings/{for_all['id']}"
+        assert (await maya.patch(path, json={"enabled": False})).status_code == 403
+        assert (await maya.delete(path)).status_code == 403
+        own = {"conversationScope": {"namespace": "notes", "userId": "maya"}, "memorySpaceIds": [space]}
+        made = told(await maya.post("/ai-memory/bindings", json=own), 201)
+        assert told(await maya.patch(f"/ai-memory/bindings/{made['id']}", json={"enabled": False}))["enabled"] is False
+        assert (await maya.delete(f"/ai-memory/bindings/{made['id']}")).status_code == 204
+    assert (await rest.delete(f"/ai-memory/bindings/{for_all['id']}")).status_code == 204
+
+
+async def test_others_see_of_a_binding_only_what_concerns_them(rc: Recollect, rest: Rest, space: str) -> None:
+    scopes = [{"namespace": "chat", "userId": name} for name in ("maya", "omar", "zoe")]
+    made = told(
+        await rest.post("/ai-memory/bindings", json={"conversationScope": scopes, "memorySpaceIds": [space]}), 201
+    )
+    async with asking(rc, "omar", role="user") as omar:
+        [seen] = await every(omar, "/ai-memory/bindings")
+        assert (seen["conversationScope"], seen["memorySpaceIds"], seen["createdBy"]) == (scopes[1], [], None)
+        path = f"/ai-memory/bindings/{made['id']}"
+        assert told(await omar.get(path)) == seen
+        assert (await omar.patch(path, json={"enabled": False})).status_code == 404
+        assert (await omar.delete(path)).status_code == 404
+    async with asking(rc, "lee", role="user") as lee:
+        assert await every(lee, "/ai-memory/bindings") == []
+        assert (await lee.get(path)).status_code == 404
+
+
+async def test_an_extraction_is_queued_and_its_job_can_be_followed(rc: Recollect, rest: Rest, space: str) -> None:
+    id = await said(rc)
+    unbound = told(await rest.post("/ai-memory/extractions", json={"conversationId": id}), 404)
+    assert unbound["data"]["kind"] == "binding"
+    run = told(await rest.post("/ai-memory/extractions", json={"conversationId": id, "spaceId": space}), 202)
+    [job] = run["jobs"]
+    assert (run["id"], run["status"], job["kind"], job["conversationId"]) == (job["id"], "queued", "extract", id)
+    path = f"/ai-memory/jobs/{job['id']}"
+    assert told(await rest.get(path)) == job
+    assert told(await rest.post(f"{path}/cancel"))["status"] == "cancelled"
+    assert told(await rest.post(f"{path}/retry"))["status"] == "queued"
+    for _ in range(3):
+        other = await said(rc)
+        told(await rest.post("/ai-memory/extractions", json={"conversationId": other, "spaceId": space}), 202)
+    assert len(await every(rest, "/ai-memory/jobs", limit=1)) == 4
+    assert [each["id"] for each in await every(rest, "/ai-memory/jobs", conversationId=id)] == [job["id"]]
+    assert await every(rest, "/ai-memory/jobs", status="done") == []
+    assert (await rest.get("/ai-memory/jobs", params={"status": "gone"})).status_code == 422
+    assert (await rest.get("/ai-memory/jobs", params={"conversationId": "\x00"})).status_code == 422
+    assert (await rest.get("/ai-memory/jobs", params={"cursor": "AA"})).status_code == 422
+    for unknown in ("job_x", "%00"):
+        assert (await rest.get(f"/ai-memory/jobs/{unknown}")).status_code == 404
+
+
+async def test_nobody_sees_or_moves_anothers_job(rc: Recollect, rest: Rest, space: str) -> None:
+    run = await rc.user("maya").memory.run_extraction_for_conversation(await said(rc), space_id=space)
+    for user, tenant, app in (("omar", "default", "default"), ("maya", "x", "default"), ("maya", "default", "x")):
+        async with asking(rc, user, role="admin", tenant=tenant, app=app) as other:
+            assert await every(other, "/ai-memory/jobs") == []
+            assert (await other.get(f"/ai-memory/jobs/{run.id}")).status_code == 404
+            for verb in ("retry", "cancel"):
+                assert (await other.post(f"/ai-memory/jobs/{run.id}/{verb}")).status_code == 404
+    [job] = await rc.jobs.list()
+    assert job.status is JobStatus.QUEUED
+
+
+async def test_waiting_says_whether_the_memories_are_there(rc: Recollect, rest: Rest, space: str) -> None:
+    assert told(await rest.post("/ai-memory/extractions/wait", json={"timeout": 0.5})) == {"done": True}
+    told(await rest.post("/ai-memory/extractions", json={"conversationId": await said(rc), "spaceId": space}), 202)
+    assert told(await rest.post("/ai-memory/extractions/wait", json={"timeout": 0.01})) == {"done": False}
+    assert (await rest.post("/ai-memory/extractions/wait", json={"timeout": 31})).status_code == 422
+
+
+async def test_a_version_that_no_prompt_has_is_the_clients_mistake() -> None:
+    async with Recollect(":memory:", embedder=None, worker=False, model="claude-sonnet-5") as rc:
+        space = await rc.user("maya").memory.create_space()
+        id = await said(rc)
+        async with asking(rc) as rest:
+            policy = {"extractionPolicy": {"extractionVersion": "v9"}}
+            body = {"conversationScope": {"namespace": "chat"}, "memorySpaceIds": [space.id]}
+            for answer in (
+                await rest.post("/ai-memory/bindings", json={**body, **policy}),
+                await rest.post("/ai-memory/extractions", json={"conversationId": id, "extractionVersion": "v9"}),
+            ):
+                assert "v9" in told(answer, 422)["detail"]
+            made = told(await rest.post("/ai-memory/bindings", json=body), 201)
+            assert (await rest.patch(f"/ai-memory/bindings/{made['id']}", json=policy)).status_code == 422

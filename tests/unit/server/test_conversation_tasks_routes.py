@@ -1,0 +1,109 @@
+"""What one asks of conversations besides talking, by REST."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from recollect import Recollect, Tool
+from recollect.testing import ScriptedModel, calls
+from tests.support.rest import Rest, asking, every, told
+
+
+@pytest.fixture
+async def rc() -> AsyncIterator[Recollect]:
+    async with Recollect(":memory:", embedder=None, worker=False) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def rest(rc: Recollect) -> AsyncIterator[Rest]:
+    async with asking(rc) as client:
+        yield client
+
+
+async def test_the_open_conversation_is_found_or_opened(rest: Rest) -> None:
+    query = {"namespace": "daily", "sessionId": "s1"}
+    missing = told(await rest.get("/ai-conversations/open", params=query), 404)
+    assert missing["code"] == "not-found"
+    body = {**query, "title": "Today", "metadata": {"a": 1}, "closeAfter": 60}
+    made = told(await rest.post("/ai-conversations/find-or-create", json=body))
+    assert (made["title"], made["metadata"], made["closeAfter"]) == ("Today", {"a": 1}, 60)
+    assert told(await rest.post("/ai-conversations/find-or-create", json=query)) == made
+    assert told(await rest.get("/ai-conversations/open", params=query)) == made
+    assert (await rest.get("/ai-conversations/open", params={"namespace": "other"})).status_code == 404
+    assert (await rest.get("/ai-conversations/open")).status_code == 422
+    told(await rest.post(f"/ai-conversations/{made['id']}/close"))
+    assert (await rest.get("/ai-conversations/open", params=query)).status_code == 404
+    assert told(await rest.post("/ai-conversations/find-or-create", json=query))["id"] != made["id"]
+
+
+async def test_a_chat_from_elsewhere_is_imported_at_once(rest: Rest) -> None:
+    talk = told(await rest.post("/ai-conversations", json={"namespace": "chat"}), 201)
+    path = f"/ai-conversations/{talk['id']}/messages"
+    messages: list[dict[str, Any]] = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Hi", "createdAt": "2020-01-01T00:00:00Z", "visibility": None},
+        {"role": "assistant", "content": [{"type": "text", "text": "Hello!"}], "usage": {"inputTokens": 3}},
+        {"role": "user", "content": "Bye", "idempotencyKey": "k1"},
+    ]
+    stored = told(await rest.post(path, json={"messages": messages}), 201)["items"]
+    assert [(each["seq"], each["visibility"]) for each in stored] == [
+        (1, "internal"),
+        *((n, "user") for n in (2, 3, 4)),
+    ]
+    assert stored[1]["turnId"] == stored[2]["turnId"] != stored[3]["turnId"]
+    assert stored[1]["createdAt"] == "2020-01-01T00:00:00Z"
+    assert stored[2]["usage"]["inputTokens"] == 3
+    assert told(await rest.get(f"/ai-conversations/messages/{stored[3]['id']}")) == stored[3]
+    assert await every(rest, path, includeInternal=True, limit=200) == stored
+    for refused in ([], [{"role": "user", "content": "Hi"}] * 1_001, [messages[1], {"role": "judge", "content": "x"}]):
+        assert (await rest.post(path, json={"messages": refused})).status_code == 422
+    unknown = await rest.post("/ai-conversations/conv_x/messages", json={"messages": messages})
+    assert unknown.status_code == 404
+    assert len(await every(rest, path, includeInternal=True)) == 4
+    told(await rest.post(f"/ai-conversations/{talk['id']}/close"))
+    assert told(await rest.post(path, json={"messages": messages}), 409)["code"] == "conversation-closed"
+
+
+async def test_what_was_left_is_closed_for_this_user_alone(rc: Recollect, rest: Rest) -> None:
+    mine = await rc.user("maya").conversations.create("chat")
+    other = await rc.user("omar").conversations.create("chat")
+    assert told(await rest.post("/ai-conversations/close-stale", json={"olderThan": 3600}))["items"] == []
+    closed = told(await rest.post("/ai-conversations/close-stale", json={"olderThan": 0}))["items"]
+    assert [(each["id"], each["status"]) for each in closed] == [(mine.id, "closed")]
+    kept = await rc.user("omar").conversations.get(other.id)
+    assert kept is not None
+    assert kept.is_open
+    for age in (-1, 1e300, "PT1H", None):
+        assert (await rest.post("/ai-conversations/close-stale", json={"olderThan": age})).status_code == 422
+
+
+async def test_calls_that_wait_for_a_decision_are_shown() -> None:
+    async def pay(amount: int) -> str:
+        return f"paid {amount}"
+
+    model = ScriptedModel([calls("pay", amount=3)])
+    async with Recollect(":memory:", embedder=None, worker=False, model=model) as rc, asking(rc) as rest:
+        talks = rc.user("maya").conversations
+        talk = await talks.create("chat")
+        path = f"/ai-conversations/{talk.id}/pending"
+        assert told(await rest.get(path))["items"] == []
+        tool = Tool.from_fn(pay, requires_approval=True)
+        outcome = await talks.run_turn(talk.id, user_text="Pay 3", tools=[tool])
+        [call] = told(await rest.get(path))["items"]
+        assert (call["id"], call["name"], call["input"]) == (outcome.pending[0].id, "pay", {"amount": 3})
+        assert (await rest.get("/ai-conversations/conv_x/pending")).status_code == 404
+
+
+async def test_a_summary_is_made_by_a_model_that_is_served(rc: Recollect, rest: Rest) -> None:
+    talks = rc.user("maya").conversations
+    talk = await talks.create("chat", close_after=timedelta(hours=1))
+    await talks.append_turn(talk.id, "I keep bees.", {"content": "How many?"})
+    path = f"/ai-conversations/{talk.id}/rolling-summary"
+    assert told(await rest.post(path, json={"model": "gpt-9"}), 403)["code"] == "not-allowed"
+    assert told(await rest.post(path))["outcome"] == "refreshed"
+    assert told(await rest.post(path, json={}))["outcome"] == "unchanged"

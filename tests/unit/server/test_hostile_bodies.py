@@ -1,0 +1,127 @@
+"""Whatever a body or a query holds, the answer tells what is wrong with it; the server never fails."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import httpx2
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from recollect import Recollect
+from recollect.server import ServerSettings, create_app
+from tests.support.http_server import calling
+
+PARTS = ("/ai-memory", "/ai-working-context", "/ai-conversations")
+SLOW = ("/extractions/wait", "/run-turn", "/chat", "/events")
+"""What waits, or asks a model."""
+
+leaves = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.sampled_from([2**31, 2**53, 2**63, 2**64, -(2**63) - 1, 10**30, 1e308, -1e308, 5e-324]),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.text(max_size=8),
+    st.sampled_from(
+        ["*", "\x00", "x" * 600, "2026-01-01T00:00:00Z", "0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59Z"]
+    ),
+)
+anything: st.SearchStrategy[Any] = st.recursive(
+    leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3)
+)
+
+
+class Served:
+    """A server with something in it, and what its description says can be asked of it."""
+
+    def __init__(self, runner: asyncio.Runner) -> None:
+        self.runner = runner
+        self.rc = Recollect(":memory:", embedder=None, worker=False)
+        runner.run(self.rc.open())
+        app = create_app(self.rc, ServerSettings(open=True, rate_limit=None), opens=False)
+        self.client = calling(app, user="maya")
+        self.described = app.openapi()
+        self.ids = runner.run(self._made())
+        self.asked = [
+            (method.upper(), path, operation)
+            for path, methods in self.described["paths"].items()
+            for method, operation in methods.items()
+            if path.startswith(PARTS) and not path.endswith(SLOW)
+        ]
+
+    async def _made(self) -> dict[str, str]:
+        maya = self.rc.user("maya")
+        space = await maya.memory.create_space()
+        entity = await maya.memory.create_entity(space.id, "PERSON", "Ana")
+        atom = await maya.memory.add_atom(space.id, "Ana likes tea.", entity_ids=[entity.id])
+        talk = await maya.conversations.create("chat")
+        message = await maya.conversations.append_user_message(talk.id, "Hello.")
+        binding = await maya.memory.create_binding({"namespace": "chat"}, [space.id])
+        run = await maya.memory.run_extraction_for_conversation(talk.id, space_id=space.id)
+        return {
+            "spaces": space.id,
+            "entities": entity.id,
+            "atoms": atom.id,
+            "ai-conversations": talk.id,
+            "messages": message.id,
+            "bindings": binding.id,
+            "jobs": str(run.id),
+        }
+
+    def fields(self, operation: dict[str, Any]) -> list[str]:
+        """The names that a body may have."""
+        body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {})
+        references = [body, *body.get("anyOf", [])]
+        names = [each["$ref"].rpartition("/")[2] for each in references if "$ref" in each]
+        return [name for each in names for name in self.described["components"]["schemas"][each].get("properties", {})]
+
+    def path(self, path: str) -> str:
+        """A path with ids of things that are there."""
+        parts = path.split("/")
+        return "/".join(
+            self.ids.get(parts[n - 1], "x") if part.startswith("{") else part for n, part in enumerate(parts)
+        )
+
+    def ask(self, method: str, path: str, query: dict[str, str], body: Any) -> httpx2.Response:
+        options: dict[str, Any] = {} if body is None else {"json": body}
+        return self.runner.run(self.client.request(method, self.path(path), params=query, **options))
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Served]:
+    with asyncio.Runner() as runner:
+        made = Served(runner)
+        yield made
+        runner.run(made.client.aclose())
+        runner.run(made.rc.close())
+
+
+@settings(max_examples=250, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_no_body_and_no_query_makes_the_server_fail(served: Served, data: st.DataObject) -> None:
+    method, path, operation = data.draw(st.sampled_from(served.asked))
+    names = served.fields(operation)
+    real = st.sampled_from([*served.ids.values()])
+    values = anything | real | st.lists(real, max_size=3)
+    body = data.draw(st.dictionaries(st.sampled_from(names), values, max_size=len(names))) if names else None
+    queries = [each["name"] for each in operation.get("parameters", ()) if each.get("in") == "query"]
+    texts = leaves.filter(lambda each: each is not None).map(str)
+    query = data.draw(st.dictionaries(st.sampled_from(queries), texts, max_size=3)) if queries else {}
+    if method == "DELETE":
+        path = path.replace("{id}", "unknown").replace("{space_id}", "unknown")
+    answer = served.ask(method, path, query, body)
+    assert answer.status_code < 500, f"{method} {path} {query} {body!r:.500}: {answer.text[:500]}"
+
+
+def test_every_operation_has_a_name_a_description_and_says_what_may_go_wrong(served: Served) -> None:
+    names = [operation["operationId"] for _, _, operation in served.asked]
+    assert len(names) == len(set(names))
+    for method, path, operation in served.asked:
+        assert operation.get("description"), f"{method} {path}"
+        assert {"401", "422", "429"} <= set(operation["responses"]), f"{method} {path}"
+        if "{" in path:
+            assert "404" in operation["responses"], f"{method} {path}"

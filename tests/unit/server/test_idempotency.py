@@ -1,0 +1,220 @@
+"""`Idempotency-Key`: the same request is done once, and answered the same."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx2
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from recollect import Recollect
+from recollect.errors import StoreUnavailableError
+from recollect.server import ServerSettings, create_app
+from recollect.stores import KeptAnswer
+from tests.support.http_server import calling
+
+CHAT = {"namespace": "chat"}
+KEY = {"Idempotency-Key": "k-1"}
+
+
+@pytest.fixture
+async def rc() -> AsyncIterator[Recollect]:
+    async with Recollect(":memory:", worker=False) as opened:
+        yield opened
+
+
+@pytest.fixture
+def app(rc: Recollect) -> Any:
+    return create_app(rc, ServerSettings(), opens=False)
+
+
+@pytest.fixture
+async def maya(rc: Recollect, app: Any) -> AsyncIterator[httpx2.AsyncClient]:
+    made = await rc.keys.create("user", user_id="maya")
+    async with calling(app, made.secret) as client:
+        yield client
+
+
+async def count(rc: Recollect, user: str = "maya") -> int:
+    return len(await rc.user(user).conversations.list())
+
+
+async def test_a_request_that_comes_again_is_done_once(rc: Recollect, maya: httpx2.AsyncClient) -> None:
+    first = await maya.post("/ai-conversations", json=CHAT, headers=KEY)
+    again = await maya.post("/ai-conversations", json=CHAT, headers=KEY)
+    assert (again.status_code, again.content) == (first.status_code, first.content)
+    assert again.headers["content-type"] == first.headers["content-type"]
+    assert "idempotency-replayed" not in first.headers
+    assert again.headers["idempotency-replayed"] == "true"
+    assert await count(rc) == 1
+
+
+async def test_without_a_key_or_with_another_each_request_is_new(rc: Recollect, maya: httpx2.AsyncClient) -> None:
+    for headers in (None, None, KEY, {"Idempotency-Key": "k-2"}):
+        assert (await maya.post("/ai-conversations", json=CHAT, headers=headers)).status_code == 201
+    assert await count(rc) == 4
+
+
+@pytest.mark.parametrize("change", ["body", "query", "path"])
+async def test_a_key_is_for_one_request(rc: Recollect, maya: httpx2.AsyncClient, change: str) -> None:
+    await maya.post("/ai-conversations", json=CHAT, headers=KEY)
+    path = {"query": "/ai-conversations?x=1", "path": "/ai-memory/spaces"}.get(change, "/ai-conversations")
+    body = {"namespace": "other"} if change == "body" else CHAT
+    answer = await maya.post(path, json=body, headers=KEY)
+    assert (answer.status_code, answer.json()["code"]) == (422, "idempotency-conflict")
+    assert answer.json()["data"]["key"] == "k-1"
+    assert await count(rc) == 1
+
+
+async def test_a_request_that_is_being_answered_is_not_begun_again(rc: Recollect, maya: httpx2.AsyncClient) -> None:
+    answers = await asyncio.gather(*(maya.post("/ai-conversations", json=CHAT, headers=KEY) for _ in range(8)))
+    assert await count(rc) == 1
+    assert {each.status_code for each in answers} <= {201, 409}
+    assert {each.json()["code"] for each in answers if each.status_code == 409} <= {"request-in-progress"}
+    assert len({each.json()["id"] for each in answers if each.status_code == 201}) == 1
+
+
+async def test_while_a_request_is_being_answered_the_same_one_is_a_conflict(
+    rc: Recollect, maya: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create, begun, goes_on = rc.store.conversations.create, asyncio.Event(), asyncio.Event()
+
+    async def slowly(*given: Any) -> Any:
+        begun.set()
+        await goes_on.wait()
+        return await create(*given)
+
+    monkeypatch.setattr(rc.store.conversations, "create", slowly)
+    first = asyncio.create_task(maya.post("/ai-conversations", json=CHAT, headers=KEY))
+    await begun.wait()
+    second = await maya.post("/ai-conversations", json=CHAT, headers=KEY)
+    other = await maya.post("/ai-conversations", json={"namespace": "other"}, headers=KEY)
+    goes_on.set()
+    assert (await first).status_code == 201
+    assert (second.status_code, second.json()["code"]) == (409, "request-in-progress")
+    assert (other.status_code, other.json()["code"]) == (422, "idempotency-conflict")
+    assert (await maya.post("/ai-conversations", json=CHAT, headers=KEY)).content == (await first).content
+
+
+async def test_a_problem_is_not_kept(rc: Recollect, maya: httpx2.AsyncClient) -> None:
+    wrong = await maya.post("/ai-conversations", json={"namespace": ""}, headers=KEY)
+    assert wrong.status_code == 422
+    assert (await maya.post("/ai-conversations", json={"nonsense": 1}, headers=KEY)).status_code == 422
+    assert (await maya.post("/ai-conversations/conv_none/close", headers=KEY)).status_code == 404
+    assert (await maya.post("/ai-conversations", json=CHAT, headers=KEY)).status_code == 201
+    assert await count(rc) == 1
+
+
+async def test_a_failure_of_the_server_is_not_kept(
+    rc: Recollect, maya: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(*given: Any) -> Any:
+        raise StoreUnavailableError("away")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(rc.store.conversations, "create", fails)
+        assert (await maya.post("/ai-conversations", json=CHAT, headers=KEY)).status_code == 503
+    assert (await maya.post("/ai-conversations", json=CHAT, headers=KEY)).status_code == 201
+
+
+async def test_keys_of_users_are_apart(rc: Recollect, app: Any) -> None:
+    made = await rc.keys.create("app")
+    ids = set()
+    for user in ("maya", "omar"):
+        async with calling(app, made.secret, user) as client:
+            ids.add((await client.post("/ai-conversations", json=CHAT, headers=KEY)).json()["id"])
+    assert len(ids) == 2
+    assert (await count(rc), await count(rc, "omar")) == (1, 1)
+
+
+async def test_what_an_admin_was_answered_is_not_told_to_others(rc: Recollect, app: Any) -> None:
+    for role in ("admin", "app", "user"):
+        made = await rc.keys.create(role, user_id="maya" if role == "user" else None)
+        async with calling(app, made.secret, "maya") as client:
+            answer = await client.post("/ai-admin/close-stale", json={"olderThan": 1}, headers=KEY)
+        assert answer.status_code == (200 if role == "admin" else 403)
+    assert (await rc.user("maya").admin.export_user_data())["kept_answers"] == []
+
+
+async def test_admins_without_a_user_have_keys_too(rc: Recollect, app: Any) -> None:
+    for tenant, replayed in (("acme", False), ("acme", True), ("globex", False)):
+        made = await rc.keys.create("admin", tenant_id=tenant)
+        async with calling(app, made.secret) as client:
+            answer = await client.post("/ai-admin/close-stale", json={"olderThan": 1}, headers=KEY)
+        assert answer.status_code == 200
+        assert ("idempotency-replayed" in answer.headers) is replayed
+
+
+async def test_an_answer_without_a_body_comes_again(rc: Recollect, maya: httpx2.AsyncClient) -> None:
+    space = (await maya.post("/ai-memory/spaces", json={"name": "notes"})).json()
+    answers = [await maya.delete(f"/ai-memory/spaces/{space['id']}", headers=KEY) for _ in range(2)]
+    assert [each.status_code for each in answers] == [204, 204]
+    assert answers[1].headers["idempotency-replayed"] == "true"
+    assert answers[1].content == b""
+
+
+async def test_routes_with_a_way_of_their_own_keep_it(rc: Recollect, maya: httpx2.AsyncClient) -> None:
+    talk = (await maya.post("/ai-conversations", json=CHAT)).json()["id"]
+    path = f"/ai-conversations/{talk}/user-messages"
+    answers = [await maya.post(path, json={"content": "Hi"}, headers=KEY) for _ in range(2)]
+    assert answers[0].json()["id"] == answers[1].json()["id"]
+    assert "idempotency-replayed" not in answers[1].headers
+    assert answers[0].json()["idempotencyKey"] == "k-1"
+
+
+async def test_erasing_a_user_forgets_what_they_were_answered(rc: Recollect, maya: httpx2.AsyncClient) -> None:
+    first = await maya.post("/ai-conversations", json=CHAT, headers=KEY)
+    await rc.user("maya").admin.delete_user_data(confirm=True)
+    made = await rc.keys.create("user", user_id="maya")
+    maya.headers["Authorization"] = f"Bearer {made.secret}"
+    again = await maya.post("/ai-conversations", json=CHAT, headers=KEY)
+    assert again.json()["id"] != first.json()["id"]
+
+
+@pytest.mark.parametrize("key", ["", " ", "x" * 501])
+async def test_a_key_that_cannot_be_one_is_refused(rc: Recollect, maya: httpx2.AsyncClient, key: str) -> None:
+    answer = await maya.post("/ai-conversations", json=CHAT, headers={"Idempotency-Key": key})
+    assert answer.status_code == 422
+    assert await count(rc) == 0
+
+
+def test_the_header_is_described_where_it_is_taken() -> None:
+    paths = create_app(Recollect(":memory:"), ServerSettings()).openapi()["paths"]
+    for path, methods in paths.items():
+        for method, described in methods.items():
+            named = [each["name"] for each in described.get("parameters", ())]
+            assert named.count("Idempotency-Key") <= 1, path
+            if method == "get":
+                assert "Idempotency-Key" not in named, path
+    assert "Idempotency-Key" in str(paths["/ai-conversations"]["post"]["parameters"])
+    assert "Idempotency-Key" not in str(paths["/ai-admin/keys"]["post"].get("parameters"))
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(requests=st.lists(st.tuples(st.sampled_from(["a", "b"]), st.sampled_from(["x", "y", "z"])), max_size=12))
+def test_as_many_are_made_as_there_are_keys(requests: list[tuple[str, str]]) -> None:
+    """Whatever comes in whatever order: one conversation for each key, of the namespace that came first with it."""
+
+    async def run() -> None:
+        async with Recollect(":memory:", worker=False, embedder=None) as rc:
+            app = create_app(rc, ServerSettings(open=True), opens=False)
+            first: dict[str, str] = {}
+            async with calling(app) as client:
+                for key, namespace in requests:
+                    answer = await client.post(
+                        "/ai-conversations", json={"namespace": namespace}, headers={"Idempotency-Key": key}
+                    )
+                    meant = first.setdefault(key, namespace)
+                    assert answer.status_code == (201 if meant == namespace else 422)
+            made = [each.namespace for each in await rc.user("local").conversations.list()]
+            assert sorted(made) == sorted(first.values())
+
+    asyncio.run(run())
+
+
+def test_a_kept_answer_does_not_show_what_is_in_it() -> None:
+    assert "secret" not in repr(KeptAnswer(200, "application/json", b"secret"))

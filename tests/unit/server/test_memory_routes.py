@@ -1,0 +1,200 @@
+"""Spaces, atoms and entities by REST."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from recollect import Recollect
+from tests.support.rest import Rest, asking, every, told
+
+
+@pytest.fixture
+async def rc() -> AsyncIterator[Recollect]:
+    async with Recollect(":memory:", embedder=None, worker=False) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def rest(rc: Recollect) -> AsyncIterator[Rest]:
+    async with asking(rc) as client:
+        yield client
+
+
+@pytest.fixture
+async def space(rest: Rest) -> str:
+    return str(told(await rest.post("/ai-memory/spaces", json={"name": "goals"}), 201)["id"])
+
+
+async def test_a_space_is_made_listed_and_hidden(rest: Rest, rc: Recollect) -> None:
+    made = told(await rest.post("/ai-memory/spaces", json={"name": "goals", "metadata": {"a": [1]}}), 201)
+    again = told(await rest.post("/ai-memory/spaces", json={"name": "goals", "once": True}), 201)
+    assert again == made
+    assert told(await rest.get(f"/ai-memory/spaces/{made['id']}")) == made
+    other = told(await rest.post("/ai-memory/spaces", json={}), 201)
+    assert other["name"] == "default"
+    assert await every(rest, "/ai-memory/spaces", limit=1) == [made, other]
+    assert await every(rest, "/ai-memory/spaces", name="goals") == [made]
+    assert (await rest.delete(f"/ai-memory/spaces/{made['id']}")).status_code == 204
+    assert (await rest.get(f"/ai-memory/spaces/{made['id']}")).status_code == 404
+    assert (await rest.delete(f"/ai-memory/spaces/{made['id']}")).status_code == 404
+    [kept] = await rc.user("maya").memory.list_spaces()
+    assert kept.id == other["id"]
+
+
+async def test_an_atom_lives_through_all_its_changes(rest: Rest, space: str) -> None:
+    body = {
+        "text": "User prefers morning meetings",
+        "category": {"name": "preference", "kind": "PREFERENCE"},
+        "importance": 4,
+        "confidence": 0.95,
+        "validFrom": "2026-01-01T00:00:00Z",
+    }
+    atom = told(await rest.post(f"/ai-memory/spaces/{space}/atoms", json=body), 201)
+    assert {name: atom[name] for name in body} == body
+    new = {"text": "User prefers evening meetings", "validFrom": "2026-02-01T00:00:00Z"}
+    later = told(await rest.post(f"/ai-memory/atoms/{atom['id']}/supersede", json=new), 201)
+    assert (later["supersedes"], later["category"], later["importance"]) == (atom["id"], body["category"], 4)
+    old = told(await rest.get(f"/ai-memory/atoms/{atom['id']}"))
+    assert (old["validTo"], old["supersededBy"]) == ("2026-02-01T00:00:00Z", later["id"])
+    twice = told(await rest.post(f"/ai-memory/atoms/{atom['id']}/supersede", json=new), 409)
+    assert (twice["code"], twice["data"]["superseded_by"]) == ("atom-superseded", later["id"])
+    path = f"/ai-memory/spaces/{space}/atoms"
+    assert [each["id"] for each in await every(rest, path)] == [later["id"]]
+    assert [each["id"] for each in await every(rest, path, validAt="2026-01-15T00:00:00Z")] == [atom["id"]]
+    assert len(await every(rest, path, includeSuperseded=True)) == 2
+    assert told(await rest.post(f"/ai-memory/atoms/{later['id']}/archive"))["status"] == "ARCHIVED"
+    assert [each["id"] for each in await every(rest, path, status="archived")] == [later["id"]]
+    assert told(await rest.post(f"/ai-memory/atoms/{later['id']}/restore"))["status"] == "ACTIVE"
+    assert told(await rest.delete(f"/ai-memory/atoms/{later['id']}"))["status"] == "DELETED"
+    assert (await rest.post(f"/ai-memory/atoms/{later['id']}/restore")).status_code == 404
+
+
+async def test_many_atoms_are_added_at_once_and_read_page_by_page(rest: Rest, space: str) -> None:
+    path = f"/ai-memory/spaces/{space}/atoms"
+    atoms = [{"text": f"Fact {n}", "category": {"name": "odd" if n % 2 else "even", "kind": "fact"}} for n in range(7)]
+    made = told(await rest.post(f"{path}/batch", json={"atoms": atoms}), 201)["items"]
+    assert [each["text"] for each in made] == [atom["text"] for atom in atoms]
+    assert await every(rest, path, limit=2) == made[::-1]
+    odd = await every(rest, path, limit=1, category="odd")
+    assert [each["text"] for each in odd] == ["Fact 5", "Fact 3", "Fact 1"]
+    assert len(await every(rest, path, category=["odd", "even"])) == 7
+    refused = [{"text": "Fine"}, {"text": " "}]
+    assert (await rest.post(f"{path}/batch", json={"atoms": refused})).status_code == 422
+    assert len(await every(rest, path)) == 7
+    assert told(await rest.post(f"{path}/batch", json={"atoms": []}), 201)["items"] == []
+
+
+async def test_entities_are_made_found_and_merged(rest: Rest, space: str) -> None:
+    path = f"/ai-memory/spaces/{space}/entities"
+    ana = told(await rest.post(path, json={"type": "PERSON", "canonicalName": "Ana Silva", "aliases": ["Ana"]}), 201)
+    anna = told(await rest.post(path, json={"type": "person", "canonicalName": "Anna", "attributes": {"n": 1}}), 201)
+    about = {"text": "Anna has a boat.", "entityIds": [anna["id"]]}
+    atom = told(await rest.post(f"/ai-memory/spaces/{space}/atoms", json=about), 201)
+    both = told(await rest.post(f"/ai-memory/entities/{ana['id']}/merge", json={"aliasId": anna["id"]}))
+    assert (both["id"], both["aliases"], both["atomCount"]) == (ana["id"], ["Ana", "Anna"], 1)
+    gone = told(await rest.get(f"/ai-memory/entities/{anna['id']}"))
+    assert (gone["status"], gone["mergedInto"], gone["attributes"]) == ("MERGED", ana["id"], {"n": 1})
+    assert told(await rest.get(f"/ai-memory/atoms/{atom['id']}"))["entityIds"] == [ana["id"]]
+    named = await rest.get(f"{path}/by-name", params={"name": "ANNA", "type": "PERSON"})
+    assert told(named)["id"] == ana["id"]
+    missing = told(await rest.get(f"{path}/by-name", params={"name": "Bob"}), 404)
+    assert missing["data"]["kind"] == "entity"
+    found = told(await rest.get(path, params={"query": "silva", "type": "PERSON", "limit": 5}))
+    assert [each["id"] for each in found["items"]] == [ana["id"]]
+    assert told(await rest.get(path, params={"type": "PLACE"}))["items"] == []
+
+
+async def test_a_conversation_is_remembered_word_for_word(rest: Rest, space: str, rc: Recollect) -> None:
+    talks = rc.user("maya").conversations
+    talk = await talks.create("chat")
+    message = await talks.append_user_message(talk.id, "I keep bees.")
+    path = f"/ai-memory/spaces/{space}/remember-conversation"
+    [atom] = told(await rest.post(path, json={"conversationId": talk.id}))["items"]
+    assert (atom["text"], atom["sourceConversationId"]) == ("User: I keep bees.", talk.id)
+    assert atom["citations"] == [{"conversationId": talk.id, "messageIds": [message.id]}]
+    empty = await talks.create("chat")
+    unknown = "/ai-memory/spaces/ms_x/remember-conversation"
+    assert (await rest.post(unknown, json={"conversationId": empty.id})).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("body", "at"),
+    [
+        ({}, "text"),
+        ({"text": 7}, "text"),
+        ({"text": "x", "importance": 6}, "importance"),
+        ({"text": "x", "importance": 10**30}, "importance"),
+        ({"text": "x", "importance": "4.5"}, "importance"),
+        ({"text": "x", "confidence": 1.1}, "confidence"),
+        ({"text": "x", "category": {"name": "a", "kind": "GOAL"}}, "category"),
+        ({"text": "x", "category": {"name": "a", "kind": "PATTERN"}}, "patterns"),
+        ({"text": "x", "category": "fact"}, "category"),
+        ({"text": "x", "validFrom": "2026-01-01T00:00:00"}, "validFrom"),
+        ({"text": "x", "validFrom": "0001-01-01T00:00:00+14:00"}, "valid_from"),
+        ({"text": "x", "validFrom": "2026-01-02T00:00:00Z", "validTo": "2026-01-01T00:00:00Z"}, "valid_to"),
+        ({"text": "x", "userId": "omar"}, "userId"),
+        ({"text": "x", "memorySpaceId": "ms_1"}, "memorySpaceId"),
+        ({"text": "x", "entityIds": "ent_1"}, "entityIds"),
+        ({"text": "x", "entityIds": ["e"] * 201}, "entityIds"),
+        ({"text": "\x00"}, "text"),
+        ({"text": "x" * 50_001}, "text"),
+    ],
+)
+async def test_an_atom_that_cannot_be_is_refused(rest: Rest, space: str, body: dict[str, Any], at: str) -> None:
+    problem = told(await rest.post(f"/ai-memory/spaces/{space}/atoms", json=body), 422)
+    assert problem["code"] == "invalid-argument"
+    assert at in problem["detail"]
+    assert await every(rest, f"/ai-memory/spaces/{space}/atoms") == []
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "limit=0",
+        "limit=201",
+        "limit=99999999999999999999999",
+        "limit=x",
+        "cursor=%FF",
+        "cursor=" + "a" * 1_001,
+        "status=GONE",
+        "validAt=yesterday",
+        "validAt=2026-01-01T00:00:00",
+        "knownAt=99999-01-01T00:00:00Z",
+        "category=" + "x" * 201,
+        "category=%00",
+    ],
+)
+async def test_a_query_that_cannot_be_is_refused(rest: Rest, space: str, query: str) -> None:
+    answer = await rest.get(f"/ai-memory/spaces/{space}/atoms?{query}")
+    assert told(answer, 422)["code"] == "invalid-argument"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("GET", "/ai-memory/spaces/{}", None),
+        ("DELETE", "/ai-memory/spaces/{}", None),
+        ("GET", "/ai-memory/spaces/{}/atoms", None),
+        ("POST", "/ai-memory/spaces/{}/atoms", {"text": "x"}),
+        ("POST", "/ai-memory/spaces/{}/atoms/batch", {"atoms": []}),
+        ("GET", "/ai-memory/atoms/{}", None),
+        ("DELETE", "/ai-memory/atoms/{}", None),
+        ("POST", "/ai-memory/atoms/{}/supersede", {"text": "x"}),
+        ("POST", "/ai-memory/atoms/{}/archive", None),
+        ("GET", "/ai-memory/spaces/{}/entities", None),
+        ("POST", "/ai-memory/spaces/{}/entities", {"type": "PLACE", "canonicalName": "Lisbon"}),
+        ("GET", "/ai-memory/spaces/{}/entities/by-name?name=x", None),
+        ("GET", "/ai-memory/entities/{}", None),
+        ("POST", "/ai-memory/entities/{}/merge", {"aliasId": "ent_x"}),
+        ("POST", "/ai-memory/spaces/{}/recall-by-topic", {"query": "x"}),
+        ("POST", "/ai-memory/spaces/{}/recall-by-entity", {"entityIdOrName": "x"}),
+        ("POST", "/ai-memory/spaces/{}/recall-timeline", {}),
+    ],
+)
+async def test_what_nothing_is_called_is_not_found(rest: Rest, method: str, path: str, body: Any) -> None:
+    for id in ("x", "%00", "%F0%9F%8C%B1", "..%2Fx", "%FF"):
+        answer = await rest.request(method, path.format(id), **({} if body is None else {"json": body}))
+        assert told(answer, 404)["code"] in ("not-found", "unknown-path")

@@ -1,0 +1,203 @@
+"""The contract is complete: every operation says what it is for, what it takes, what it gives, and what can go wrong."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+from referencing import Registry, Resource
+from referencing.jsonschema import DRAFT202012
+
+from recollect import Recollect
+from recollect.server import ServerSettings, create_app
+from recollect.server.guard import PUBLIC
+from tests.support.http_server import calling
+
+Operation = tuple[str, str, dict[str, Any]]
+
+APP = create_app(Recollect(":memory:"), ServerSettings(open=True))
+DOCUMENT: dict[str, Any] = APP.openapi()
+STREAMS = {"chat", "run_turn", "create_chat_completion", "invoke_agent", "respond", "follow_events", "follow_job"}
+WRITING = {"post", "patch", "put", "delete"}
+
+
+def operations() -> list[Operation]:
+    return [(method, path, each) for path, found in DOCUMENT["paths"].items() for method, each in found.items()]
+
+
+def _ids(each: Any) -> str:
+    return str(each[2]["operationId"]) if isinstance(each, tuple) else ""
+
+
+each_operation = pytest.mark.parametrize("operation", operations(), ids=_ids)
+
+
+def resolved(value: dict[str, Any]) -> dict[str, Any]:
+    """What a reference of the document leads to."""
+    while "$ref" in value:
+        found: Any = DOCUMENT
+        for part in value["$ref"].removeprefix("#/").split("/"):
+            found = found[part]
+        value = found
+    return value
+
+
+def validator(schema: dict[str, Any]) -> Draft202012Validator:
+    """A validator of a schema that refers to the document."""
+    resource = Resource.from_contents(DOCUMENT, default_specification=DRAFT202012)
+    registry: Registry[Any] = Registry().with_resource("urn:document", resource)
+    return Draft202012Validator(
+        _absolute(schema), registry=registry, format_checker=Draft202012Validator.FORMAT_CHECKER
+    )
+
+
+def _absolute(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: f"urn:document{each}" if name == "$ref" else _absolute(each) for name, each in value.items()}
+    return [_absolute(each) for each in value] if isinstance(value, list) else value
+
+
+def contents(operation: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every body that goes in or out, by its media type."""
+    yield from operation.get("requestBody", {}).get("content", {}).items()
+    for answer in operation["responses"].values():
+        yield from resolved(answer).get("content", {}).items()
+
+
+def test_operations_are_called_as_what_they_do() -> None:
+    names = [each["operationId"] for _, _, each in operations()]
+    assert len(set(names)) == len(names)
+    assert all(re.fullmatch(r"[a-z][a-z_]+", name) for name in names)
+
+
+def test_schemas_have_plain_names() -> None:
+    assert [
+        name for name in DOCUMENT["components"]["schemas"] if not re.fullmatch(r"[A-Z][A-Za-z]+(_\w+_)?", name)
+    ] == []
+
+
+def test_every_tag_is_described_and_used() -> None:
+    described = [tag["name"] for tag in DOCUMENT["tags"]]
+    assert all(tag["description"] for tag in DOCUMENT["tags"])
+    assert {tag for _, _, each in operations() for tag in each["tags"]} == set(described)
+
+
+def test_every_reference_leads_somewhere() -> None:
+    for reference in set(re.findall(r'"\$ref": "([^"]+)"', json.dumps(DOCUMENT))):
+        assert resolved({"$ref": reference})
+
+
+def test_every_schema_is_used() -> None:
+    written = json.dumps(DOCUMENT)
+    assert [name for name in DOCUMENT["components"]["schemas"] if f'"#/components/schemas/{name}"' not in written] == []
+
+
+@each_operation
+def test_an_operation_says_what_it_is_for(operation: Operation) -> None:
+    _, _, found = operation
+    assert found["summary"]
+    assert found["description"]
+    assert len(found["tags"]) == 1
+
+
+@each_operation
+def test_an_operation_needs_a_credential_unless_it_is_public(operation: Operation) -> None:
+    _, path, found = operation
+    wanted = found.get("security", DOCUMENT["security"])
+    if path in PUBLIC:
+        assert wanted == [] or {} in wanted
+    else:
+        assert wanted == [{"credential": []}]
+        assert {"401", "403", "429"} <= set(found["responses"])
+    assert DOCUMENT["components"]["securitySchemes"]["credential"]["scheme"] == "bearer"
+
+
+@each_operation
+def test_problems_are_described_with_their_media_type(operation: Operation) -> None:
+    _, path, found = operation
+    problems = {status: resolved(each) for status, each in found["responses"].items() if int(status) >= 400}
+    media = "application/json" if path.startswith("/v1/") else "application/problem+json"
+    for status, each in problems.items():
+        assert list(each["content"]) == [media], status
+        assert each["description"]
+    if "{" in path:
+        assert "404" in problems
+
+
+@each_operation
+def test_an_operation_names_the_headers_it_takes_and_gives(operation: Operation) -> None:
+    method, path, found = operation
+    taken = {resolved(each)["name"] for each in found["parameters"]}
+    assert "X-Request-Id" in taken
+    if path not in PUBLIC:
+        assert "X-Recollect-User" in taken
+    if method in WRITING and found["operationId"] != "create_key":
+        assert "Idempotency-Key" in taken
+    for each in found["responses"].values():
+        assert "X-Request-Id" in resolved(each)["headers"]
+    for each in found["parameters"]:
+        if resolved(each)["in"] == "header":
+            assert resolved(each)["description"]
+
+
+@each_operation
+def test_what_goes_in_and_out_has_a_schema(operation: Operation) -> None:
+    _, _, found = operation
+    for media, body in contents(found):
+        assert body.get("schema"), media
+    success = next(each for status, each in found["responses"].items() if int(status) < 400)
+    assert "content" in success or "204" in found["responses"]
+
+
+@each_operation
+def test_examples_are_as_their_schemas_say(operation: Operation) -> None:
+    _, _, found = operation
+    for media, body in contents(found):
+        if media == "application/json" and body["schema"] != {"type": "object"} and "ErrorOut" not in str(body):
+            assert "example" in body
+            validator(body["schema"]).validate(body["example"])
+    for each in map(resolved, found["parameters"]):
+        for example in each["schema"].get("examples", ()):
+            validator(each["schema"]).validate(example)
+
+
+def test_examples_of_fields_are_as_the_fields_say() -> None:
+    for name, schema in DOCUMENT["components"]["schemas"].items():
+        for field, described in schema.get("properties", {}).items():
+            for example in described.get("examples", ()):
+                problems = [error.message for error in validator(described).iter_errors(example)]
+                assert problems == [], f"{name}.{field}"
+
+
+def test_what_streams_is_declared_as_a_stream() -> None:
+    declared = {
+        each["operationId"]
+        for _, _, each in operations()
+        if "text/event-stream" in each["responses"].get("200", {}).get("content", {})
+    }
+    known = {each["operationId"] for _, _, each in operations()}
+    assert declared == STREAMS & known
+
+
+async def test_the_document_is_written_once_and_has_a_tag() -> None:
+    async with calling(APP) as client:
+        first, second = await client.get("/openapi.json"), await client.get("/openapi.json")
+        unchanged = await client.get("/openapi.json", headers={"If-None-Match": first.headers["ETag"]})
+        page = await client.get("/docs")
+    assert first.json() == json.loads(json.dumps(DOCUMENT))
+    assert first.headers["ETag"] == second.headers["ETag"]
+    assert unchanged.status_code == 304
+    assert page.status_code == 200
+    assert "/openapi.json" in page.text
+    assert APP.openapi() is APP.openapi()
+
+
+async def test_the_document_names_the_path_the_app_is_served_under() -> None:
+    app = create_app(Recollect(":memory:"), ServerSettings(open=True))
+    app.root_path = "/memory"
+    async with calling(app) as client:
+        assert (await client.get("/memory/openapi.json")).json()["servers"] == [{"url": "/memory"}]

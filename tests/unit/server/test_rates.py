@@ -1,0 +1,207 @@
+"""Limits a minute: shared by all processes, seldom asked for, and kept when the store cannot count."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recollect import Recollect
+from recollect.errors import RateLimitedError, StoreBusyError
+from recollect.server import rates as module
+from recollect.server.callers import Principal
+from recollect.server.rates import Failures, Rates
+
+NOW = 1_800_000_000.0
+AT = ("192.0.2.7", 4711)
+
+
+class Windows:
+    """What all processes have taken, and how often they asked."""
+
+    def __init__(self) -> None:
+        self.taken: dict[tuple[str, int], int] = {}
+        self.asked = 0
+        self.fails = False
+
+    async def take(self, name: str, window: int, wanted: int, most: int) -> int:
+        self.asked += 1
+        await asyncio.sleep(0)
+        if self.fails:
+            raise StoreBusyError("busy")
+        before = self.taken.get((name, window), 0)
+        granted = max(0, min(wanted, most - before))
+        self.taken[name, window] = before + granted
+        return granted
+
+
+def someone(id: str = "key_1", limit: int | None = None) -> Principal:
+    return Principal(id, "acme", "default", "app", None, limit)
+
+
+async def let_in(rates: Rates, times: int, principal: Principal | None = None) -> int:
+    count = 0
+    for _ in range(times):
+        try:
+            await rates.take(principal or someone())
+        except RateLimitedError:
+            continue
+        count += 1
+    return count
+
+
+async def test_a_credential_has_so_many_requests_a_minute() -> None:
+    now = [NOW]
+    rates = Rates(Windows(), 50, lambda: now[0])
+    assert await let_in(rates, 80) == 50
+    now[0] += 60
+    assert await let_in(rates, 80) == 50
+
+
+async def test_who_asks_too_often_is_told_when_to_ask_again() -> None:
+    rates = Rates(Windows(), 1, lambda: NOW + 12.5)
+    await rates.take(someone())
+    with pytest.raises(RateLimitedError, match="1 requests a minute") as told:
+        await rates.take(someone())
+    assert told.value.retry_after == 47.5
+
+
+async def test_each_credential_has_its_own_limit() -> None:
+    rates = Rates(Windows(), 5, lambda: NOW)
+    assert await let_in(rates, 10) == 5
+    assert await let_in(rates, 10, someone("key_2")) == 5
+    assert await let_in(rates, 40, someone("key_3", limit=30)) == 30
+
+
+async def test_without_a_limit_nothing_is_counted() -> None:
+    windows = Windows()
+    assert await let_in(Rates(windows, None), 1_000) == 1_000
+    assert windows.asked == 0
+
+
+async def test_few_requests_ask_the_store() -> None:
+    windows = Windows()
+    assert await let_in(Rates(windows, 600, lambda: NOW), 700) == 600
+    assert windows.asked <= module.PARTS + 1
+
+
+@given(
+    limit=st.integers(1, 120),
+    asking=st.lists(st.integers(0, 2), max_size=200),
+)
+@settings(max_examples=60)
+async def test_processes_together_never_let_in_more_and_waste_little(limit: int, asking: list[int]) -> None:
+    windows = Windows()
+    processes = [Rates(windows, limit, lambda: NOW) for _ in range(3)]
+
+    async def ask(which: int) -> bool:
+        try:
+            await processes[which].take(someone())
+        except RateLimitedError:
+            return False
+        return True
+
+    count = sum(await asyncio.gather(*map(ask, asking)))
+    part = max(1, limit // module.PARTS)
+    assert count <= limit
+    assert count >= min(len(asking), limit - 2 * part)
+
+
+async def test_many_at_once_wait_for_one_look_at_the_store() -> None:
+    windows = Windows()
+    rates = Rates(windows, 600, lambda: NOW)
+    asking = [asyncio.create_task(rates.take(someone())) for _ in range(30)]
+    await asyncio.sleep(0)
+    asking[0].cancel()
+    await asyncio.gather(*asking[1:])
+    assert windows.asked == 1
+
+
+async def test_a_process_counts_alone_while_the_store_cannot() -> None:
+    windows = Windows()
+    windows.fails = True
+    rates = Rates(windows, 40, lambda: NOW)
+    assert await let_in(rates, 100) == 40
+
+
+async def test_only_so_many_credentials_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_HELD", 10)
+    rates = Rates(Windows(), 5, lambda: NOW)
+    for number in range(50):
+        await rates.take(someone(f"key_{number}"))
+    assert len(rates._held) == 10
+
+
+async def test_two_servers_on_one_store_share_a_limit() -> None:
+    async with Recollect(":memory:", worker=False) as rc:
+        first, second = (Rates(rc.store.rate_windows, 40) for _ in range(2))
+        async with asyncio.timeout(50):
+            count = await let_in(first, 25) + await let_in(second, 25) + await let_in(first, 25)
+    assert 38 <= count <= 80  # twice as many if a minute has just ended
+
+
+def failing(limit: int | None, times: int = 0) -> Failures:
+    failures = Failures(limit, lambda: NOW + 20)
+    for _ in range(times):
+        failures.failed(AT)
+    return failures
+
+
+def test_an_address_that_fails_too_often_has_to_wait() -> None:
+    failures = failing(3, 2)
+    failures.check(AT, "Bearer guess")
+    failures.failed(AT)
+    with pytest.raises(RateLimitedError, match="address") as told:
+        failures.check(AT, "Bearer guess")
+    assert told.value.retry_after == 40
+    failures.check(("192.0.2.8", 1), "Bearer guess")
+    failures.check(None, "Bearer guess")
+
+
+def test_one_who_guesses_locks_out_nobody_else_behind_the_address() -> None:
+    failures = failing(3)
+    failures.succeeded("Bearer good")
+    for _ in range(10):
+        failures.failed(AT)
+    failures.check(AT, "Bearer good")
+    with pytest.raises(RateLimitedError):
+        failures.check(AT, "Bearer guess")
+
+
+def test_after_a_minute_an_address_may_try_again() -> None:
+    now = [NOW]
+    failures = Failures(1, lambda: now[0])
+    failures.failed(AT)
+    with pytest.raises(RateLimitedError):
+        failures.check(AT, "Bearer guess")
+    now[0] += 60
+    failures.check(AT, "Bearer guess")
+    failures.failed(AT)
+    with pytest.raises(RateLimitedError):
+        failures.check(AT, "Bearer guess")
+
+
+def test_all_addresses_of_a_network_are_one() -> None:
+    failures = failing(3)
+    for number in range(3):
+        failures.failed((f"2001:db8::{number:x}", 1))
+    with pytest.raises(RateLimitedError):
+        failures.check(("2001:db8::ffff", 1), "Bearer guess")
+    failures.check(("2001:db8:0:1::1", 1), "Bearer guess")
+    for odd in ("", "testclient", "fe80::1%eth0", "x" * 10_000):
+        failures.failed((odd, 1))
+
+
+def test_without_a_limit_failures_are_not_counted() -> None:
+    failing(None, 1_000).check(AT, "Bearer guess")
+
+
+def test_only_so_many_addresses_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_HELD", 10)
+    failures = failing(3)
+    for number in range(100):
+        failures.failed((f"10.0.0.{number}", 1))
+        failures.succeeded(f"Bearer {number}")
+    assert len(failures._counts) == len(failures._good) == 10

@@ -1,0 +1,173 @@
+"""From options to a server."""
+
+from __future__ import annotations
+
+import pickle
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recollect import Recollect
+from recollect.errors import ConfigurationError, RecollectError, UnknownModelError
+from recollect.server import JwtSettings
+from recollect.server.agent_sources import load_agents
+from recollect.server.running import Server, address_of, bound_socket, built, checked, key_command
+from recollect.server.serve_options import ServeOptions
+
+SPEC = "name: {}\nsystemPrompt: Be brief.\n"
+
+
+def test_options_go_to_other_processes_as_they_are() -> None:
+    jwt = JwtSettings("https://issuer.test", "recollect", jwks_url="https://issuer.test/keys")
+    options = ServeOptions("postgresql://a:secret@db/x", workers=3, jwt=jwt, metrics_token="hidden")
+    assert pickle.loads(pickle.dumps(options)) == options
+    assert "secret" not in repr(options)
+    assert "hidden" not in repr(options)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"workers": 2}, "PostgreSQL"),
+        ({"workers": 0}, "at least 1"),
+        ({"trust_proxy": ("*",)}, "trust_proxy"),
+        ({"shutdown_seconds": -1}, "shutdown_seconds"),
+    ],
+)
+def test_options_that_cannot_work_are_refused(given: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigurationError, match=says):
+        ServeOptions(**given)
+
+
+async def test_a_store_without_keys_is_open_to_this_machine(tmp_path: Path) -> None:
+    options = ServeOptions(str(tmp_path / "recollect.db"))
+    assert (await checked(options)).open
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])
+async def test_a_store_without_keys_is_not_for_others(tmp_path: Path, host: str) -> None:
+    with pytest.raises(ConfigurationError, match="recollect keys create"):
+        await checked(ServeOptions(str(tmp_path / "recollect.db"), host))
+
+
+async def test_a_valid_key_is_a_credential_and_a_revoked_one_is_not(tmp_path: Path) -> None:
+    options = ServeOptions(str(tmp_path / "recollect.db"), "0.0.0.0")
+    async with Recollect(options.url, worker=False) as rc:
+        made = await rc.keys.create("app")
+    assert not (await checked(options)).open
+    async with Recollect(options.url, worker=False) as rc:
+        await rc.keys.revoke(made.key.id)
+    with pytest.raises(ConfigurationError):
+        await checked(options)
+
+
+async def test_an_issuer_of_tokens_is_a_credential(tmp_path: Path) -> None:
+    jwt = JwtSettings("https://issuer.test", "recollect", jwks_url="https://issuer.test/keys")
+    assert not (await checked(ServeOptions(str(tmp_path / "recollect.db"), "0.0.0.0", jwt=jwt))).open
+
+
+@pytest.mark.parametrize("given", [{"model": "gtp-5"}, {"models": ("gpt-5", "gtp-5")}])
+async def test_a_model_nobody_knows_is_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(UnknownModelError, match="gtp-5"):
+        await checked(ServeOptions(":memory:", **given))
+
+
+async def test_a_store_that_is_not_there_is_refused() -> None:
+    with socket.socket() as taken:  # bound and not listening: nobody answers
+        taken.bind(("127.0.0.1", 0))
+        with pytest.raises(RecollectError):
+            await checked(ServeOptions(f"postgresql://127.0.0.1:{taken.getsockname()[1]}/nothing"))
+
+
+def test_agents_come_from_files_and_folders(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.yaml").write_text(SPEC.format(name))
+    (tmp_path / "notes.txt").write_text("not an agent")
+    single = tmp_path / "more" / "three.json"
+    single.parent.mkdir()
+    single.write_text('{"name": "three", "systemPrompt": "Be brief."}')
+    rc = Recollect(":memory:")
+    assert load_agents(rc, [str(tmp_path), str(single)]) == []
+    assert all(rc._specs.get(name) for name in ("one", "two", "three"))
+
+
+MODULE = """
+from recollect import Agent
+agent = Agent(name="Wanda", goal="Book flights")
+agents = [agent, Agent(name="Otto")]
+seen = []
+def of(rc):
+    seen.append(rc)
+    return agent
+def registers(rc):
+    rc.register_agent({"name": "four", "systemPrompt": "Be brief."})
+number = 7
+def broken(rc):
+    raise LookupError("no such thing")
+"""
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (tmp_path / "desk_of_ours.py").write_text(MODULE)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "desk_of_ours", raising=False)
+    return "desk_of_ours"
+
+
+def test_agents_with_routes_come_from_modules(module: str) -> None:
+    rc = Recollect(":memory:")
+    found = load_agents(rc, [f"{module}:agent", f"{module}:agents", f"{module}:of", f"{module}:registers"])
+    assert [agent.name for agent in found] == ["Wanda", "Wanda", "Otto", "Wanda"]
+    assert sys.modules[module].seen == [rc]
+    rc.register_agent({"name": "five", "systemPrompt": "Be brief."})
+
+
+@pytest.mark.parametrize(
+    "source", ["nowhere.yaml", "nowhere", "no_module:agent", "{}:nothing", "{}:number", "{}:broken"]
+)
+def test_agents_that_cannot_be_loaded_are_named(module: str, source: str) -> None:
+    source = source.format(module)
+    with pytest.raises(ConfigurationError, match=source.partition(":")[0]):
+        load_agents(Recollect(":memory:"), [source])
+
+
+@pytest.mark.parametrize("text", ["name: [", "goal: nothing", "\x00"])
+def test_a_broken_description_is_named_by_its_file(tmp_path: Path, text: str) -> None:
+    (tmp_path / "broken.yaml").write_text(text)
+    with pytest.raises(ConfigurationError, match=r"broken\.yaml"):
+        load_agents(Recollect(":memory:"), [str(tmp_path)])
+
+
+def test_a_port_that_is_taken_is_said() -> None:
+    with bound_socket("127.0.0.1", 0) as taken:
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert address_of(taken) == f"http://127.0.0.1:{port}"
+        with pytest.raises(ConfigurationError, match=f"port {port}"):
+            bound_socket("127.0.0.1", port)
+    with pytest.raises(ConfigurationError, match="no address"):
+        bound_socket("no host", 0)
+
+
+def test_a_server_is_quiet_and_bounded() -> None:
+    from recollect.server import create_app
+
+    options = ServeOptions(":memory:", shutdown_seconds=2.5)
+    rc, _ = built(options)
+    config = Server(create_app(rc, options.settings, opens=False), options).config
+    assert (config.access_log, config.server_header, config.proxy_headers) == (False, False, False)
+    assert config.timeout_graceful_shutdown == 3
+    proxied = ServeOptions(":memory:", trust_proxy=("10.0.0.1",))
+    config = Server(create_app(rc, options.settings, opens=False), proxied).config
+    assert config.proxy_headers
+    assert config.forwarded_allow_ips == ["10.0.0.1"]
+
+
+def test_a_password_is_not_repeated() -> None:
+    assert "secret" not in key_command("postgresql://app:secret@db/prod")
+    assert key_command("my file.db") == "`recollect keys create --role admin --url 'my file.db'`"

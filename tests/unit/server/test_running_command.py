@@ -1,0 +1,107 @@
+"""`recollect serve`: what it is told, and what it says when it cannot."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from recollect.cli import serve
+from recollect.cli.commands import app
+from recollect.server.serve_options import ServeOptions
+
+
+@pytest.fixture(autouse=True)
+def logging_as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    root, ours = logging.getLogger(), logging.getLogger("recollect")
+    before = root.level, ours.level, list(root.handlers)
+    yield
+    root.setLevel(before[0])
+    ours.setLevel(before[1])
+    root.handlers[:] = before[2]
+    logging.getLogger("uvicorn.error").setLevel(logging.NOTSET)
+    logging.captureWarnings(False)
+
+
+def refused(*arguments: str) -> str:
+    done = CliRunner().invoke(app, ["serve", "--port", "0", *arguments])
+    assert done.exit_code == 2, done.output
+    assert done.exception is None or isinstance(done.exception, SystemExit)
+    assert len(done.output.splitlines()) == 1, done.output
+    return done.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--host", "0.0.0.0"), "recollect keys create"),
+        (("--model", "gtp-5"), "gtp-5"),
+        (("--allow-model", "gtp-5"), "gtp-5"),
+        (("--agents", "nowhere"), "nowhere"),
+        (("--workers", "3"), "PostgreSQL"),
+        (("--url", "/no/such/folder/x.db"), "x.db"),
+        (("--url", "mysql://db"), "mysql"),
+        (("--jwt-issuer", "https://x.test"), "--jwks-url"),
+        (("--cors-origin", "*"), "cors_origins"),
+        (("--trust-proxy", "*"), "trust_proxy"),
+        (("--host", "no host"), "no host"),
+    ],
+)
+def test_what_cannot_be_served_is_one_sentence(tmp_path: Path, arguments: tuple[str, ...], says: str) -> None:
+    given = arguments if "--url" in arguments else ("--url", str(tmp_path / "a.db"), *arguments)
+    assert says in refused(*given)
+
+
+def test_a_broken_agent_and_a_taken_port_are_one_sentence(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.yaml"
+    broken.write_text("name: [")
+    url = ("--url", str(tmp_path / "a.db"))
+    assert "broken.yaml" in refused(*url, "--agents", str(broken))
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        assert "--port" in refused(*url, "--port", str(taken.getsockname()[1]))
+
+
+def test_options_come_from_the_command_line_and_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[ServeOptions] = []
+
+    def keep(options: ServeOptions) -> int:
+        seen.append(options)
+        return 0
+
+    monkeypatch.setattr(serve, "run", keep)
+    environment: dict[str, Any] = {
+        "RECOLLECT_URL": "postgresql://db/x",
+        "RECOLLECT_WORKERS": "3",
+        "RECOLLECT_ALLOW_MODEL": "gpt-5 gemini-2.5-flash",
+        "RECOLLECT_JWT_ISSUER": "https://issuer.test",
+        "RECOLLECT_JWT_AUDIENCE": "us",
+        "RECOLLECT_JWKS_URL": "https://issuer.test/keys",
+        "RECOLLECT_JWT_TENANT": "acme",
+        "RECOLLECT_METRICS_TOKEN": "scrape",
+        "RECOLLECT_RATE_LIMIT": "0",
+        "RECOLLECT_WORKER": "false",
+    }
+    done = CliRunner().invoke(app, ["serve", "--workers", "2", "--cors-origin", "https://a.test"], env=environment)
+    assert done.exit_code == 0, done.output
+    [options] = seen
+    assert (options.url, options.workers, options.runs_jobs) == ("postgresql://db/x", 2, False)
+    assert options.models == ("gpt-5", "gemini-2.5-flash")
+    assert options.cors_origins == ("https://a.test",)
+    assert (options.rate_limit, options.metrics_token) == (None, "scrape")
+    assert options.jwt is not None
+    assert (options.jwt.issuer, options.jwt.tenant_id) == ("https://issuer.test", "acme")
+
+
+def test_the_banner_names_the_address_and_says_when_it_is_open() -> None:
+    [line] = serve.told(ServeOptions("a.db"), "http://127.0.0.1:8765")
+    assert "http://127.0.0.1:8765" in line
+    assert "/docs" in line
+    _, warning = serve.told(ServeOptions("a.db", open=True), "http://127.0.0.1:8765")
+    assert "recollect keys create --role admin --url a.db" in warning

@@ -1,0 +1,104 @@
+"""What of a request is new to the log."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recollect.server.openai.placing import LogEnd
+from recollect.types import Message, ToolCall
+from recollect.types.blocks import message_blocks
+from recollect.types.conversations import StoredMessage
+from recollect.types.times import utc_now
+
+WORDS = st.text(st.sampled_from("ab\n"), max_size=3)
+
+
+def log(*messages: Message) -> list[StoredMessage]:
+    return [
+        StoredMessage(
+            f"m{seq}", "c", seq, "t", message.role, message_blocks(message), utc_now(), idempotency_key=f"k{seq}"
+        )
+        for seq, message in enumerate(messages, 1)
+    ]
+
+
+def said(text: str) -> Message:
+    return Message("user", text)
+
+
+def answer(text: str, *calls: str) -> Message:
+    return Message("assistant", text, tool_calls=tuple(ToolCall(id, "look") for id in calls))
+
+
+def result(id: str, text: str = "found") -> Message:
+    return Message("tool", text, tool_call_id=id, name="look")
+
+
+def test_the_same_again_without_an_answer_is_what_was_stored() -> None:
+    fresh = LogEnd(log(said("a"), answer("b"), said("c"))).fresh(["c"])
+    assert (fresh.texts, fresh.key) == ((), "k3")
+
+
+def test_the_same_after_an_answer_is_new() -> None:
+    before, after = LogEnd(log(said("a"))), LogEnd(log(said("a"), answer("b")))
+    assert before.fresh(["a"]).key == "k1"
+    assert after.fresh(["a"]).texts == ("a",)
+    assert after.fresh(["a"]).key not in ("k1", LogEnd([]).fresh(["a"]).key)
+
+
+def test_what_was_stored_before_a_failure_is_left_out() -> None:
+    assert LogEnd(log(answer("x"), said("a"))).fresh(["a", "b", "c"]).texts == ("b", "c")
+    assert LogEnd(log(said("old"), said("a"))).fresh(["a", "b"]).texts == ("b",)
+    assert LogEnd(log(said("old"))).fresh(["a"]).texts == ("a",)
+
+
+def test_two_at_once_have_the_same_key() -> None:
+    stored = log(said("a"), answer("b"))
+    assert LogEnd(stored).fresh(["c"]) == LogEnd(stored).fresh(["c"])
+    assert LogEnd(stored).fresh(["c"]).key != LogEnd(stored).fresh(["d"]).key
+
+
+@given(st.lists(WORDS, max_size=4), st.lists(WORDS, min_size=1, max_size=4))
+def test_what_is_stored_is_what_was_sent(before: list[str], texts: list[str]) -> None:
+    fresh = LogEnd(log(answer("x"), *map(said, before))).fresh(texts)
+    stored = [*before, "\n\n".join(fresh.texts)] if fresh.texts else before
+    ends = ["\n\n".join(stored[start:]) for start in range(len(stored))]
+    assert "\n\n".join(texts) in ends, "all of it stands at the end of the log, once"
+
+
+@given(st.lists(WORDS, max_size=4), st.lists(WORDS, min_size=1, max_size=4))
+def test_a_request_sent_again_adds_nothing(before: list[str], texts: list[str]) -> None:
+    first = LogEnd(log(*map(said, before))).fresh(texts)
+    then = [*before, "\n\n".join(first.texts)] if first.texts else before
+    assert LogEnd(log(*map(said, then))).fresh(texts).texts == ()
+
+
+def test_results_are_stored_once() -> None:
+    asked = [said("a"), answer("", "c1", "c2")]
+    both: list[Any] = [result("c1"), result("c2")]
+    assert [each["content"][0]["tool_use_id"] for each in LogEnd(log(*asked)).missing(both)] == ["c1", "c2"]
+    assert [each["content"][0]["tool_use_id"] for each in LogEnd(log(*asked, result("c1"))).missing(both)] == ["c2"]
+    assert LogEnd(log(*asked, result("c1"), result("c2"), answer("b"))).missing(both) == []
+
+
+def test_an_id_that_is_used_again_is_another_call() -> None:
+    again = log(said("a"), answer("", "c1"), result("c1"), answer("b"), said("c"), answer("", "c1"))
+    assert len(LogEnd(again).missing([result("c1")])) == 1
+
+
+def test_results_of_calls_that_are_not_there_are_stored_once() -> None:
+    [draft] = LogEnd(log(answer("x"))).missing([result("z")])
+    assert draft["content"][0]["content"] == "found"
+    assert LogEnd(log(answer("x"), result("z"))).missing([result("z")]) == []
+
+
+def test_an_answer_given_meanwhile_is_found() -> None:
+    asked = [said("a"), answer("", "c1"), result("c1")]
+    before = LogEnd(log(*asked[:2]))
+    assert LogEnd(log(*asked)).answer_since(before) is None
+    assert LogEnd(log(*asked, answer("b"))).answer_since(before) == "b"
+    assert LogEnd(log(*asked, answer("", "c2"))).answer_since(before) is None
+    assert LogEnd(log(*asked, answer("b"))).answer_since(LogEnd(log(*asked, answer("b")))) is None

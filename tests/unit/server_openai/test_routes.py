@@ -1,0 +1,237 @@
+"""`/v1` as any HTTP client sees it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx2
+import pytest
+
+from recollect import Recollect
+from recollect.errors import ProviderOverloadedError
+from recollect.server import ServerSettings, create_app
+from recollect.server.openai.errors import OpenAIErrors
+from recollect.testing import ScriptedModel, calls, raises, says
+from recollect.types import ToolCall
+from tests.support.http_server import calling
+
+
+@asynccontextmanager
+async def opened(*script: Any, **settings: Any) -> AsyncIterator[tuple[Recollect, httpx2.AsyncClient, ScriptedModel]]:
+    with ScriptedModel(script) as model:
+        async with Recollect(":memory:", model=model) as rc:
+            app = create_app(rc, ServerSettings(**{"open": True, **settings}), opens=False)
+            async with calling(OpenAIErrors(app)) as client:
+                yield rc, client, model
+
+
+def body(*messages: Any, **more: Any) -> dict[str, Any]:
+    given = [{"role": "user", "content": each} if isinstance(each, str) else each for each in messages]
+    return {"model": "recollect", "messages": given, **more}
+
+
+async def ask(client: httpx2.AsyncClient, *messages: Any, headers: Any = None, **more: Any) -> httpx2.Response:
+    return await client.post("/v1/chat/completions", json=body(*messages, **more), headers=headers)
+
+
+def error_in(response: httpx2.Response) -> tuple[int, str, str | None, str | None]:
+    assert response.headers["content-type"] == "application/json"
+    found = response.json()
+    assert set(found) == {"error"}
+    error = found["error"]
+    assert set(error) == {"message", "type", "param", "code"}
+    assert error["message"]
+    return response.status_code, error["type"], error["param"], error["code"]
+
+
+async def test_an_open_server_answers_for_its_local_user() -> None:
+    async with opened(says("Hello!"), says("Hi Maya!")) as (rc, client, _):
+        given = await ask(client, "Hi")
+        assert given.json()["choices"][0]["message"] == {"role": "assistant", "content": "Hello!", "refusal": None}
+        await ask(client, "Hi", user="maya")
+        [conversation] = await rc.user("local").conversations.list()
+        assert given.headers["X-Recollect-Conversation"] == conversation.id
+        assert len(await rc.user("maya").conversations.list()) == 1
+
+
+async def test_frames_are_what_clients_of_openai_read() -> None:
+    async with opened(says("Hello\nthere", chunks=5)) as (_, client, _model):
+        given = await ask(client, "Hi", stream=True)
+    assert given.headers["content-type"].startswith("text/event-stream")
+    frames = given.text.split("\n\n")
+    assert frames.pop() == ""
+    assert all(frame.startswith("data: ") and "\n" not in frame for frame in frames)
+    assert frames.pop() == "data: [DONE]"
+    chunks = [json.loads(frame.removeprefix("data: ")) for frame in frames]
+    assert {chunk["object"] for chunk in chunks} == {"chat.completion.chunk"}
+    assert "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks) == "Hello\nthere"
+    assert [chunk["choices"][0]["finish_reason"] for chunk in chunks] == [None] * (len(chunks) - 1) + ["stop"]
+    assert all("usage" not in chunk for chunk in chunks)
+
+
+async def test_what_frameworks_send_by_habit_is_taken() -> None:
+    call = {"id": "c1", "type": "function", "index": 0, "function": {"name": "look", "arguments": ""}}
+    async with opened(says("Done.")) as (_, client, model):
+        given = await ask(
+            client,
+            {"role": "system", "content": [{"type": "text", "text": "Be kind."}]},
+            {"role": "user", "content": [{"type": "text", "text": "Look."}], "name": None},
+            {"role": "assistant", "content": "", "tool_calls": [call], "function_call": None, "refusal": None},
+            {
+                "role": "tool",
+                "content": [{"type": "text", "text": "It is there."}],
+                "tool_call_id": "c1",
+                "name": "look",
+            },
+            n=1,
+            stream=False,
+            stop=None,
+            temperature=None,
+            max_tokens=None,
+            parallel_tool_calls=None,
+            function_call=None,
+            response_format={"type": "text"},
+            made_up_by_a_framework={"a": 1},
+        )
+        assert given.status_code == 200
+        [request] = model.requests
+        assert [message.role for message in request.messages] == ["user", "assistant", "tool"]
+        assert request.config == {}
+
+
+async def test_the_shape_of_an_answer_reaches_the_model() -> None:
+    schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+    wanted = {"type": "json_schema", "json_schema": {"name": "place", "schema": schema}}
+    async with opened(says('{"city":"Rome"}')) as (_, client, model):
+        given = await ask(client, "Where?", response_format=wanted)
+        assert given.json()["choices"][0]["message"]["content"] == '{"city":"Rome"}'
+        assert model.requests[0].output_schema == schema
+        assert model.requests[0].config == {}
+
+
+async def test_a_speaker_has_a_name() -> None:
+    async with opened(says("Hi!")) as (rc, client, _):
+        await ask(client, {"role": "user", "content": "Hi", "name": "Maya"})
+        [conversation] = await rc.user("local").conversations.list()
+        assert conversation.metadata == {"speakers": {"user": "Maya"}}
+
+
+async def test_a_turn_goes_on_in_the_conversation_that_is_named() -> None:
+    async with opened(says("one"), says("two")) as (rc, client, model):
+        talks = rc.user("local").conversations
+        mine = await talks.create("support")
+        named = {"X-Recollect-Conversation": mine.id}
+        for text in ("a", "b"):
+            given = await ask(client, text, headers=named)
+            assert given.headers["X-Recollect-Conversation"] == mine.id
+        assert [message.text for message in await talks.messages(mine.id)] == ["a", "one", "b", "two"]
+        assert len(model.requests[1].messages) == 1, "the client keeps the history"
+        await talks.close(mine.id)
+        closed = await ask(client, "c", headers=named)
+        assert error_in(closed) == (409, "invalid_request_error", None, "conversation_closed")
+        assert closed.headers["x-should-retry"] == "false"
+
+
+async def test_going_on_with_an_answer_logs_only_what_is_added() -> None:
+    async with opened(says("two three")) as (rc, client, _):
+        await ask(client, "Count.", {"role": "assistant", "content": "one"})
+        [conversation] = await rc.user("local").conversations.list()
+        log = await rc.user("local").conversations.messages(conversation.id)
+        assert [(message.role, message.text) for message in log] == [("assistant", "two three")]
+
+
+async def test_results_and_words_in_one_request_are_logged_in_order() -> None:
+    tool = {"type": "function", "function": {"name": "look"}}
+    async with opened(calls(ToolCall("c1", "look")), says("Fine.")) as (rc, client, _):
+        first = (await ask(client, "Look.", tools=[tool])).json()["choices"][0]["message"]
+        result = {"role": "tool", "tool_call_id": "c1", "content": "there"}
+        await ask(client, "Look.", first, result, "And now?", tools=[tool])
+        [conversation] = await rc.user("local").conversations.list()
+        log = await rc.user("local").conversations.messages(conversation.id)
+    assert [(message.role, message.text) for message in log] == [
+        ("user", "Look."),
+        ("assistant", ""),
+        ("tool", "there"),
+        ("user", "And now?"),
+        ("assistant", "Fine."),
+    ]
+    assert [message.turn_id == log[0].turn_id for message in log] == [True, True, True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("content", "headers", "expected"),
+    [
+        (b"{", {}, (400, "invalid_request_error", None, "invalid_json")),
+        (b"{}", {"content-type": "text/plain"}, (400, "invalid_request_error", None, "media_type")),
+        (b"{}", {}, (400, "invalid_request_error", "model", "invalid_value")),
+        (json.dumps(body()), {}, (400, "invalid_request_error", "messages", "invalid_value")),
+        (json.dumps(body("Hi", model="x")), {}, (404, "invalid_request_error", "model", "model_not_found")),
+        (json.dumps(body("Hi", user="*")), {}, (400, "invalid_request_error", None, "invalid_value")),
+        (json.dumps(body("Hi", max_tokens=0)), {}, (400, "invalid_request_error", "max_tokens", "invalid_value")),
+        (json.dumps(body("x" * 300)), {}, (413, "invalid_request_error", None, "too_large")),
+        (
+            json.dumps(body("Hi")),
+            {"X-Recollect-Session": "%FF"},
+            (400, "invalid_request_error", None, "invalid_value"),
+        ),
+        (
+            json.dumps(body("Hi")),
+            {"X-Recollect-Conversation": "conv_1"},
+            (404, "invalid_request_error", None, "not_found"),
+        ),
+        (
+            json.dumps(body("Hi")),
+            {"X-Recollect-Namespace": "x" * 300},
+            (400, "invalid_request_error", None, "invalid_value"),
+        ),
+    ],
+)
+async def test_errors_have_the_shape_that_clients_know(content: Any, headers: dict[str, str], expected: Any) -> None:
+    async with opened(text_length=250) as (rc, client, _):
+        sent = {"content-type": "application/json", **headers}
+        given = await client.post("/v1/chat/completions", content=content, headers=sent)
+        assert error_in(given) == expected
+        assert await rc.user("local").conversations.list() == [], "nothing is opened for a mistake"
+
+
+async def test_errors_outside_of_routes_have_that_shape_too() -> None:
+    async with opened(open=False) as (_, client, _model):
+        assert error_in(await client.get("/v1/models")) == (401, "authentication_error", None, "invalid_api_key")
+        assert (await client.get("/ai-conversations")).headers["content-type"] == "application/problem+json"
+    async with opened() as (_, client, _model):
+        assert error_in(await client.get("/v1/nothing"))[0] == 404
+        assert error_in(await client.get("/v1/chat/completions"))[0] == 405
+
+
+async def test_a_provider_that_fails_for_now_may_be_asked_again() -> None:
+    async with opened(raises(ProviderOverloadedError("busy", retryable=True)), says("Hi!")) as (_, client, _model):
+        given = await ask(client, "Hi", stream=True)
+        assert error_in(given) == (503, "server_error", None, "provider_overloaded")
+        assert "x-should-retry" not in given.headers
+        assert (await ask(client, "Hi")).status_code == 200
+
+
+async def test_a_stream_that_fails_ends_with_the_error() -> None:
+    failing = raises(RuntimeError("secret"), after="Hel")
+    async with opened(failing) as (rc, client, _):
+        given = await ask(client, "Hi", stream=True)
+        *_, last = [line for line in given.text.split("\n\n") if line]
+        error = json.loads(last.removeprefix("data: "))["error"]
+        assert error["type"] == "server_error"
+        assert "secret" not in given.text
+        [conversation] = await rc.user("local").conversations.list()
+        assert [each.role for each in await rc.user("local").conversations.messages(conversation.id)] == ["user"]
+
+
+async def test_a_server_without_a_model_says_so() -> None:
+    async with (
+        Recollect(":memory:") as rc,
+        calling(create_app(rc, ServerSettings(open=True), opens=False)) as client,
+    ):
+        assert [each["id"] for each in (await client.get("/v1/models")).json()["data"]] == ["recollect"]
+        given = await ask(client, "Hi")
+    assert error_in(given)[0] == 503
+    assert given.headers["x-should-retry"] == "false"
