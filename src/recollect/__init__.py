@@ -31,6 +31,7 @@ _EXPORTS = {
         *("session_state_to_data",),
     ),
     "recollect.app": ("Recollect",),
+    "recollect.client": ("RecollectClient",),
     "recollect.embed": ("Embedder", "FunctionEmbedder", "OnnxEmbedder", "StaticEmbedder", "resolve_embedder"),
     "recollect.errors": (
         *("AtomSupersededError", "BudgetExceededError", "ChatError", "EmbeddingError", "ConfigurationError"),
@@ -50,6 +51,9 @@ _EXPORTS = {
             "SessionConflictError",
             "SkillError",
         ),
+        *("AccessError", "IdempotencyConflictError", "NotAllowedError", "NotAuthenticatedError", "RateLimitedError"),
+        *("PreconditionFailedError", "RemoteError", "RemoteUnavailableError", "RequestError", "RequestInProgressError"),
+        *("RequestTooLargeError",),
     ),
     "recollect.jobs": ("WorkerOptions",),
     "recollect.memory.extraction.llm": ("LlmExtractor",),
@@ -77,6 +81,7 @@ _EXPORTS = {
         *("assistant_message", "audio_part", "file_part", "image_part", "message_text", "system_message"),
         *("text_part", "tool_result_message", "user_message"),
     ),
+    "recollect.types.access": ("ApiKey", "NewApiKey"),
     "recollect.types.bindings": ("Binding", "ConversationScope", "ExtractionPolicy"),
     "recollect.types.blocks": ("MediaBlock", "TextBlock", "ToolResultBlock", "ToolUseBlock"),
     "recollect.types.conversations": (
@@ -166,11 +171,13 @@ if TYPE_CHECKING:
     from recollect.chat import run_loop_stream_messages as run_loop_stream_messages
     from recollect.chat import stream_loop as stream_loop
     from recollect.chat import with_providers as with_providers
+    from recollect.client import RecollectClient as RecollectClient
     from recollect.embed import Embedder as Embedder
     from recollect.embed import FunctionEmbedder as FunctionEmbedder
     from recollect.embed import OnnxEmbedder as OnnxEmbedder
     from recollect.embed import StaticEmbedder as StaticEmbedder
     from recollect.embed import resolve_embedder as resolve_embedder
+    from recollect.errors import AccessError as AccessError
     from recollect.errors import AgentSpecError as AgentSpecError
     from recollect.errors import AlreadyAnsweredError as AlreadyAnsweredError
     from recollect.errors import AlreadyDecidedError as AlreadyDecidedError
@@ -183,14 +190,18 @@ if TYPE_CHECKING:
     from recollect.errors import EmbeddingError as EmbeddingError
     from recollect.errors import ExtractionError as ExtractionError
     from recollect.errors import FlowError as FlowError
+    from recollect.errors import IdempotencyConflictError as IdempotencyConflictError
     from recollect.errors import InvalidArgumentError as InvalidArgumentError
     from recollect.errors import JobLostError as JobLostError
     from recollect.errors import MaxIterationsError as MaxIterationsError
     from recollect.errors import McpError as McpError
     from recollect.errors import MissingExtraError as MissingExtraError
     from recollect.errors import MissingKeyError as MissingKeyError
+    from recollect.errors import NotAllowedError as NotAllowedError
+    from recollect.errors import NotAuthenticatedError as NotAuthenticatedError
     from recollect.errors import NotFoundError as NotFoundError
     from recollect.errors import OutputValidationError as OutputValidationError
+    from recollect.errors import PreconditionFailedError as PreconditionFailedError
     from recollect.errors import ProviderAuthError as ProviderAuthError
     from recollect.errors import ProviderConnectionError as ProviderConnectionError
     from recollect.errors import ProviderError as ProviderError
@@ -199,7 +210,13 @@ if TYPE_CHECKING:
     from recollect.errors import ProviderRequestError as ProviderRequestError
     from recollect.errors import ProviderResponseError as ProviderResponseError
     from recollect.errors import ProviderTimeoutError as ProviderTimeoutError
+    from recollect.errors import RateLimitedError as RateLimitedError
     from recollect.errors import RecollectError as RecollectError
+    from recollect.errors import RemoteError as RemoteError
+    from recollect.errors import RemoteUnavailableError as RemoteUnavailableError
+    from recollect.errors import RequestError as RequestError
+    from recollect.errors import RequestInProgressError as RequestInProgressError
+    from recollect.errors import RequestTooLargeError as RequestTooLargeError
     from recollect.errors import SchemaVersionError as SchemaVersionError
     from recollect.errors import SessionConflictError as SessionConflictError
     from recollect.errors import SkillError as SkillError
@@ -274,6 +291,8 @@ if TYPE_CHECKING:
     from recollect.types import text_part as text_part
     from recollect.types import tool_result_message as tool_result_message
     from recollect.types import user_message as user_message
+    from recollect.types.access import ApiKey as ApiKey
+    from recollect.types.access import NewApiKey as NewApiKey
     from recollect.types.bindings import Binding as Binding
     from recollect.types.bindings import ConversationScope as ConversationScope
     from recollect.types.bindings import ExtractionPolicy as ExtractionPolicy

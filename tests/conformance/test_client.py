@@ -19,6 +19,7 @@ from recollect import (
     NotFoundError,
     Recollect,
     RecollectError,
+    TurnOutcome,
 )
 from recollect.client import RecollectClient
 from recollect.server import create_app
@@ -227,6 +228,7 @@ async def test_tools_of_a_turn_run_where_the_client_is(
     talk = await maya.conversations.create("sums")
     if is_streamed:
         items = [item async for item in maya.conversations.stream_turn(talk.id, user_text="Add!", tools=[add])]
+        assert isinstance(items[-1], TurnOutcome)
         outcome = items[-1]
         assert "Three, and six." in "".join(getattr(item, "text", "") for item in items[:-1])
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -24,10 +25,18 @@ def calling(app: Any, secret: str | None = None, user: str | None = None) -> htt
     return httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1", headers=headers)
 
 
+def free_port() -> int:
+    """A port that nobody has at the moment."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port
+
+
 @asynccontextmanager
-async def serving(app: Any, **settings: Any) -> AsyncIterator[str]:
+async def serving(app: Any, port: int = 0, **settings: Any) -> AsyncIterator[str]:
     """The URL of an app on a port of this machine."""
-    config = uvicorn.Config(app, host="127.0.0.1", port=0, log_level="warning", lifespan="on", **settings)
+    config = uvicorn.Config(app, host="127.0.0.1", port=port, log_level="warning", lifespan="on", **settings)
     server = uvicorn.Server(config)
     running = asyncio.create_task(server.serve())
     try:
@@ -37,8 +46,8 @@ async def serving(app: Any, **settings: Any) -> AsyncIterator[str]:
                     running.result()
                     raise RuntimeError("the server ended before it began")
                 await asyncio.sleep(0.01)
-        [socket] = server.servers[0].sockets
-        yield f"http://127.0.0.1:{socket.getsockname()[1]}"
+        [bound] = server.servers[0].sockets
+        yield f"http://127.0.0.1:{bound.getsockname()[1]}"
     finally:
         server.should_exit = True
         await asyncio.wait_for(running, STOP_SECONDS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI
@@ -18,6 +18,7 @@ from recollect.server.access import Access
 from recollect.server.callers import Home
 from recollect.server.cors import add_cors
 from recollect.server.guard import Guard
+from recollect.server.mcp_face import add_mcp
 from recollect.server.observing import Observing
 from recollect.server.openapi import describe, operation_id
 from recollect.server.problems import on_http_error, on_recollect_error, on_validation_error
@@ -44,10 +45,11 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        if not opens:
-            yield
-            return
-        async with rc:
+        async with AsyncExitStack() as stack:
+            if opens:
+                await stack.enter_async_context(rc)
+            if mcp is not None:
+                await stack.enter_async_context(mcp.running())
             yield
 
     handlers: dict[Any, Any] = {
@@ -69,6 +71,7 @@ def create_app(
     )
     for router in (*all_routers(), health.router, metrics.router):
         app.include_router(router)
+    mcp = add_mcp(app, home.settings)
     describe(app)
     app.add_middleware(Guard, home=home, access=Access(rc, home.settings))
     add_cors(app, home.settings)

@@ -67,7 +67,7 @@ class Continuation:
     def __init__(self, body: TurnInput) -> None:
         self._tools = body.tools or []
         self._results = posted_results(body.tool_results or ())
-        self._decisions = {id: _decision(id, each) for id, each in (body.approvals or {}).items()}
+        self._decisions = {id: _decision(each) for id, each in (body.approvals or {}).items()}
         both = self._results.keys() & self._decisions.keys()
         if both:
             raise InvalidArgumentError(f"call {min(both)!r} has a result and a decision: pass one of them.")
@@ -91,6 +91,9 @@ class Continuation:
         ids = {*self._results, *self._decisions}
         if not ids <= known.keys():
             known = await self._known(user, conversation_id, ids - known.keys()) | known
+        for id, decision in self._decisions.items():
+            if decision.approved:
+                raise InvalidArgumentError(f"call {id!r} is yours to run: post what it gave in toolResults.")
         named = {tool.name for tool in self._tools}
         for id in self._results:
             if known[id].name not in named:
@@ -116,11 +119,8 @@ class Continuation:
         return found
 
 
-def _decision(id: str, given: bool | ApprovalIn) -> Approval:
-    decision = Approval(given) if isinstance(given, bool) else Approval(given.approved, given.reason, given.input)
-    if decision.approved:
-        raise InvalidArgumentError(f"call {id!r} is yours to run: post what it gave in toolResults.")
-    return decision
+def _decision(given: bool | ApprovalIn) -> Approval:
+    return Approval(given) if isinstance(given, bool) else Approval(given.approved, given.reason, given.input)
 
 
 def _checked(name: str, schema: Mapping[str, Any]) -> Mapping[str, Any]:

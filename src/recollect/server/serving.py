@@ -13,7 +13,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from recollect.agent import Agent, Persistence
-from recollect.agent.owning import owner_of
+from recollect.agent.owning import owner_of, refuse_foreign
 from recollect.agent.responding import Responding
 from recollect.agent.session import SessionState
 from recollect.agent.session_data import session_data_to_state
@@ -114,7 +114,10 @@ class Served:
             return None if row is None else (session_data_to_state(session_id, row), row.status)
         assert store is not None
         found = await store.load(session_id)
-        return None if found is None else (found, "active")
+        if found is None:
+            return None
+        refuse_foreign(found, (self.user.scope, session_id))
+        return found, "active"
 
 
 def _twin(source: Agent, rc: Recollect, scope: Scope) -> Agent:

@@ -46,7 +46,13 @@ class ApiKey:
 
 @dataclass(frozen=True, slots=True)
 class NewApiKey:
-    """A key that was just made, with its secret: nobody can show that again."""
+    """A key that was just made, with its secret: nobody can show that again.
+
+    >>> from recollect.types.times import as_utc
+    >>> made = NewApiKey(ApiKey("key_1", "web", "acme", "support", "app", as_utc("2026-03-01T12:00:00Z")), "rk_...")
+    >>> made.key.role, "rk_" in repr(made)
+    ('app', False)
+    """
 
     key: ApiKey
     secret: str = field(repr=False)

@@ -84,6 +84,7 @@ class _Ended(Wire):
     def value(self) -> Any:
         """How it ended, with as much of the working context as was on the wire."""
         found = super().value()
+        object.__setattr__(found, "output", self.output)  # a list stays one
         if self.tokens_estimated is not None:
             atoms = tuple(atom.value() for atom in self.atoms_used)
             context = WorkingContext("", (), atoms, self.tokens_estimated, remembers=bool(atoms))

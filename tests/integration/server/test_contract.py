@@ -15,14 +15,13 @@ from typing import Any
 import pytest
 import requests
 import schemathesis
-from schemathesis.checks import not_a_server_error
 from schemathesis.config import SchemathesisConfig
 from schemathesis.specs.openapi.checks import ignored_auth, positive_data_acceptance
 
 from recollect import Recollect
 from recollect.server import ServerSettings, create_app
 from tests.support.http_server import calling
-from tests.support.rest_world import World, begin_session, desk, path_kinds, settle
+from tests.support.rest_world import World, begin_session, desk, settle
 from tests.support.server_thread import ServerThread
 
 EXAMPLES = int(os.environ.get("RECOLLECT_CONTRACT_EXAMPLES", "0"))
@@ -30,6 +29,8 @@ SECONDS = 20
 
 _GUARDED = ("X-Recollect-User", "X-Request-Id")
 """Headers that are read before any operation: they are fixed here, and tested where they are read."""
+
+_REFUSALS = ["400", "403", "404", "409", "413", "414", "415", "422", "431"]
 
 _numbers = itertools.count(1)
 
@@ -55,6 +56,7 @@ def config() -> SchemathesisConfig:
             "request-timeout": SECONDS,
             "max-stream-events": 1,
             "generation": {**generation, "no-shrink": not EXAMPLES, "with-security-parameters": False},
+            "checks": {"negative_data_rejection": {"expected-statuses": _REFUSALS}},
             "phases": {"examples": {"enabled": True}, "coverage": {"enabled": bool(EXAMPLES)}},
         }
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
 import openai
@@ -19,7 +19,9 @@ from recollect.server import ServerSettings, create_app
 from recollect.testing import ScriptedModel, calls, raises, says
 from recollect.types import ChatReply, ChatUsage, ReplyDelta, TextDelta, ToolCall
 from recollect.types.conversations import StoredMessage
+from tests.integration.providers.vendors import Anthropic
 from tests.support.http_server import serving
+from tests.support.wire import WireServer
 
 WEATHER: Any = {
     "type": "function",
@@ -460,6 +462,22 @@ async def test_errors_are_those_of_the_client() -> None:
     assert (several.value.code, several.value.param) == ("unsupported_parameter", "n")
     assert hot.value.param == "temperature"
     assert log == [("user", "Hi")]
+
+
+async def test_settings_reach_another_provider_in_its_words() -> None:
+    vendor = Anthropic()
+    async with WireServer() as wire:
+        wire.will(vendor.whole("", [("toolu_1", "get_weather", {"city": "Rome"})]))
+        model = vendor.model(wire)
+        async with aclosing(model), served(model) as server, await server.client() as client:
+            settings = {"temperature": 1.7, "stop": "END", "seed": 1, "max_tokens": 9, "tool_choice": "required"}
+            asked = await _ask(client, [user("Weather?")], False, tools=[WEATHER], user="maya", **settings)
+        sent = wire.requests[0].body
+    assert asked["tool_calls"][0]["id"] == "toolu_1"
+    assert (sent["temperature"], sent["stop_sequences"], sent["max_tokens"]) == (1.0, ["END"], 9)
+    assert sent["tool_choice"] == {"type": "any"}
+    assert sent["tools"][0]["input_schema"] == WEATHER["function"]["parameters"]
+    assert "seed" not in sent
 
 
 async def test_too_many_requests_are_told_as_such() -> None:

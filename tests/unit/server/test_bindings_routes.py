@@ -163,7 +163,7 @@ async def test_nobody_sees_or_moves_anothers_job(rc: Recollect, rest: Rest, spac
 
 
 async def test_waiting_says_whether_the_memories_are_there(rc: Recollect, rest: Rest, space: str) -> None:
-    assert told(await rest.post("/ai-memory/extractions/wait", json={"timeout": 0.5})) == {"done": True}
+    assert told(await rest.post("/ai-memory/extractions/wait", json={})) == {"done": True}
     told(await rest.post("/ai-memory/extractions", json={"conversationId": await said(rc), "spaceId": space}), 202)
     assert told(await rest.post("/ai-memory/extractions/wait", json={"timeout": 0.01})) == {"done": False}
     assert (await rest.post("/ai-memory/extractions/wait", json={"timeout": 31})).status_code == 422

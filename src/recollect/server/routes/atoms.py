@@ -11,6 +11,7 @@ from recollect.errors import NotFoundError
 from recollect.server.answers import CursorIs, LimitIs, answer, page, page_limit, problems, read_cursor
 from recollect.server.callers import CallerIs, UserIs
 from recollect.server.citing import check_sources
+from recollect.server.idempotency import TURN
 from recollect.server.route import Route
 from recollect.server.routes.memory import SpaceIs
 from recollect.wire.base import Page
@@ -109,7 +110,12 @@ async def restore_atom(user: UserIs, id: AtomIs) -> Response:
     return answer(AtomWire.of(await user.memory.restore_atom(id)))
 
 
-@router.post("/spaces/{space_id}/remember-conversation", response_model=Page[AtomWire], responses=problems(404, 502))
+@router.post(
+    "/spaces/{space_id}/remember-conversation",
+    response_model=Page[AtomWire],
+    responses=problems(404, 502),
+    openapi_extra=TURN,
+)
 async def remember_conversation(user: UserIs, space_id: SpaceIs, body: RememberConversation) -> Response:
     """Remember a conversation word for word, without any model: each message becomes a dated, cited EPISODE atom.
 

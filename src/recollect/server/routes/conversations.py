@@ -18,6 +18,7 @@ from recollect.server.answers import (
     write_cursor,
 )
 from recollect.server.callers import CallerIs, UserIs
+from recollect.server.idempotency import TURN
 from recollect.server.route import Route
 from recollect.wire.base import Page
 from recollect.wire.conversation_tasks import RefreshSummary
@@ -139,7 +140,9 @@ async def get_raw_turns(
     return await _messages(caller, id, True, False, before, after, limit, cursor)
 
 
-@router.post("/{id}/rolling-summary", response_model=RollingSummaryWire, responses=problems(404, 502, 504))
+@router.post(
+    "/{id}/rolling-summary", response_model=RollingSummaryWire, responses=problems(404, 502, 504), openapi_extra=TURN
+)
 async def refresh_rolling_summary(caller: CallerIs, id: IdIs, body: RefreshSummary | None = None) -> Response:
     """Bring the rolling summary forward to the newest message, with a model if there is one."""
     model = None if body is None or body.model is None else caller.model(body.model)

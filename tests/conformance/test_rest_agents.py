@@ -1,0 +1,63 @@
+"""Agents with routes by REST, and requests that come again, on every store."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from recollect import Recollect
+from recollect.agent import Agent
+from recollect.server import ServerSettings, create_app
+from recollect.testing import FunctionModel
+from tests.support.http_server import calling
+
+KEY = {"Idempotency-Key": "k"}
+
+
+@pytest.fixture
+def app(rc: Recollect) -> Any:
+    model = FunctionModel(lambda asked: f"You said {asked.messages[-1].content}")
+    return create_app(rc, ServerSettings(), agents=[Agent("Plain", model=model)], opens=False)
+
+
+async def test_a_session_goes_on_for_its_user_and_is_unknown_to_others(rc: Recollect, app: Any) -> None:
+    body = {"sessionId": "web-42", "message": "Hi"}
+    for tenant in ("acme", "globex"):
+        made = await rc.keys.create("user", tenant_id=tenant, user_id="maya")
+        async with calling(app, made.secret) as maya:
+            for version in (1, 2):
+                answer = await maya.post("/ai-agents/Plain/respond", json=body)
+                assert answer.json()["session"]["version"] == version, answer.text
+            found = await maya.get("/ai-agents/Plain/sessions/web-42")
+            assert (found.headers["etag"], found.json()["messageCount"]) == ('"v2"', 4)
+            listed = (await maya.get("/ai-agents/Plain/sessions")).json()["items"]
+            assert [each["id"] for each in listed] == ["web-42"]
+            said = (await maya.get("/ai-agents/Plain/sessions/web-42/messages")).json()["items"]
+            assert [each["content"] for each in said] == ["Hi", "You said Hi"] * 2
+    made = await rc.keys.create("user", tenant_id="acme", user_id="omar")
+    async with calling(app, made.secret) as omar:
+        assert (await omar.get("/ai-agents/Plain/sessions/web-42")).status_code == 404
+        assert (await omar.post("/ai-agents/Plain/respond", json=body)).status_code == 404
+        assert (await omar.get("/ai-agents/Plain/sessions")).json()["items"] == []
+
+
+async def test_a_turn_with_a_key_is_taken_once(rc: Recollect, app: Any) -> None:
+    made = await rc.keys.create("user", user_id="maya")
+    async with calling(app, made.secret) as maya:
+        answers = [await maya.post("/ai-agents/Plain/respond", json={"message": "Hi"}, headers=KEY) for _ in range(2)]
+        other = await maya.post("/ai-agents/Plain/respond", json={"message": "Ho"}, headers=KEY)
+    assert answers[0].content == answers[1].content
+    assert answers[1].headers["etag"] == answers[0].headers["etag"]
+    assert other.json()["code"] == "idempotency-conflict"
+    [talk] = await rc.user("maya").conversations.list()
+    assert talk.turns == 1
+
+
+async def test_an_admin_without_a_user_has_keys_of_the_app(rc: Recollect, app: Any) -> None:
+    for tenant, replayed in (("acme", False), ("acme", True), ("globex", False)):
+        made = await rc.keys.create("admin", tenant_id=tenant)
+        async with calling(app, made.secret) as admin:
+            answer = await admin.post("/ai-admin/close-stale", json={"olderThan": 1}, headers=KEY)
+        assert answer.status_code == 200, answer.text
+        assert ("idempotency-replayed" in answer.headers) is replayed

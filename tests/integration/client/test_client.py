@@ -1,0 +1,239 @@
+"""The client over real connections: what is lost on the way, what is sent again, and what a wrong address says."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from recollect import (
+    InvalidArgumentError,
+    NotAllowedError,
+    NotAuthenticatedError,
+    RateLimitedError,
+    Recollect,
+    RemoteError,
+    RemoteUnavailableError,
+    TextDelta,
+)
+from recollect.agent import Agent
+from recollect.client import RecollectClient
+from recollect.errors import PreconditionFailedError
+from recollect.server import ServerSettings, create_app
+from recollect.testing import ScriptedModel, says
+from tests.support.http_server import free_port, serving
+
+
+class Cuts:
+    """Passes requests on, and ends the connection instead of answering the first ones that a test names."""
+
+    def __init__(self, app: Any, times: int) -> None:
+        self._app = app
+        self.left = times
+        self.seen = 0
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        self.seen += 1
+        cut = self.left > 0
+        self.left -= 1
+
+        async def lost(message: Any) -> None:
+            if not cut or message["type"] == "http.response.start":
+                await send(message)
+
+        await self._app(scope, receive, lost)
+
+
+@asynccontextmanager
+async def served(model: Any = None, **settings: Any) -> AsyncIterator[tuple[Recollect, str]]:
+    rc = Recollect(":memory:", model=model)
+    async with serving(create_app(rc, ServerSettings(**settings))) as url:
+        yield rc, url
+
+
+async def key(rc: Recollect, role: Any = "app", **more: Any) -> str:
+    return (await rc.keys.create(role, tenant_id="acme", **more)).secret
+
+
+async def test_an_answer_that_is_lost_changes_nothing_twice() -> None:
+    rc = Recollect(":memory:")
+    app = Cuts(create_app(rc), times=0)
+    async with serving(app) as url, RecollectClient(url, await key(rc)) as client:
+        maya = client.user("maya")
+        space = await maya.memory.create_space("default")
+        app.left = 1
+        atom = await maya.memory.add_atom(space.id, "Maya keeps bees")
+        assert [each.id for each in await maya.memory.list_atoms(space.id)] == [atom.id]
+        app.left = 2
+        talk = await maya.conversations.create("chat")
+        assert [each.id for each in await maya.conversations.list()] == [talk.id]
+        app.left = 1
+        said = await maya.conversations.append_user_message(talk.id, "Hello", idempotency_key="one")
+        assert [each.id for each in await maya.conversations.messages(talk.id)] == [said.id]
+
+
+async def test_what_may_not_be_sent_again_is_not() -> None:
+    rc = Recollect(":memory:")
+    app = Cuts(create_app(rc), times=0)
+    async with serving(app) as url, RecollectClient(url, await key(rc)) as client:
+        talk = await client.user("maya").conversations.create("chat")
+        app.left, before = 1, app.seen
+        with pytest.raises(RemoteUnavailableError):
+            await client.user("maya").conversations.append_user_message(talk.id, "Hello")
+        assert app.seen == before + 1
+
+
+async def test_errors_are_those_of_the_process() -> None:
+    async with served() as (rc, url):
+        async with RecollectClient(url) as nobody:
+            with pytest.raises(NotAuthenticatedError, match="no credential"):
+                await nobody.user("maya").conversations.list()
+        async with RecollectClient(url, await key(rc, "user", user_id="maya")) as hers:
+            assert await hers.user().conversations.list() == []
+            with pytest.raises(NotAllowedError, match="for no other"):
+                await hers.user("tom").conversations.list()
+            with pytest.raises(NotAllowedError, match="admin"):
+                await hers.keys.list()
+        async with RecollectClient(url, await key(rc)) as app:
+            with pytest.raises(InvalidArgumentError, match="X-Recollect-User"):
+                await app.user().conversations.list()
+
+
+async def test_a_server_that_is_not_there_or_is_another_is_named() -> None:
+    async with RecollectClient("http://127.0.0.1:1", "rk_x", retries=0) as client:
+        with pytest.raises(RemoteUnavailableError, match=r"127\.0\.0\.1:1 cannot be reached"):
+            await client.user("maya").conversations.list()
+
+    async def plain(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/html")]})
+            await send({"type": "http.response.body", "body": b"<html>"})
+        else:
+            await receive()
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
+            await send({"type": "lifespan.shutdown.complete"})
+
+    async with serving(plain) as url, RecollectClient(url, "rk_x") as client:
+        with pytest.raises(RemoteError, match="is it a Recollect server"):
+            await client.user("maya").conversations.list()
+    with pytest.raises(Exception, match="address"):
+        RecollectClient("recollect.db")
+
+
+async def test_who_asks_too_often_waits_and_goes_on_or_is_told() -> None:
+    async with served(rate_limit=None) as (rc, url):
+        secret = await key(rc, rate_limit=1)
+        async with RecollectClient(url, secret, retries=0) as client:
+            asked = (client.user("maya").conversations.list() for _ in range(3))
+            with pytest.raises(RateLimitedError) as caught:
+                [await each for each in asked]
+        assert caught.value.retry_after > 0
+
+
+async def test_deltas_come_as_they_are_made_and_closing_cancels() -> None:
+    begun, cancelled = asyncio.Event(), asyncio.Event()
+
+    class Slow(ScriptedModel):
+        async def _stream(self, request: Any) -> AsyncIterator[Any]:
+            try:
+                yield TextDelta("One")
+                begun.set()
+                await asyncio.sleep(60)
+            finally:
+                cancelled.set()
+
+    async with (
+        served(Slow([says("never")]), rate_limit=None) as (rc, url),
+        RecollectClient(url, await key(rc)) as client,
+    ):
+        items = client.user("maya").chat_stream("Count!", space=None)
+        assert await anext(items) == TextDelta("One")
+        await asyncio.wait_for(begun.wait(), 10)
+        await items.aclose()
+        await asyncio.wait_for(cancelled.wait(), 10)
+
+
+async def test_the_feed_goes_on_where_it_was_when_the_server_is_back(tmp_path: Any) -> None:
+    file = str(tmp_path / "recollect.db")
+    port, seen = free_port(), []
+    async with Recollect(file, worker=False) as rc:
+        secret = await key(rc, "admin")
+    client = RecollectClient(f"http://127.0.0.1:{port}", secret)
+
+    async def follow() -> None:
+        async for event in client.events.subscribe(types=["conversation.created"]):
+            seen.append(event.subject_id)  # noqa: PERF401 - as they come
+
+    made: list[str] = []
+    following: asyncio.Task[None] | None = None
+    for _ in range(3):
+        rc = Recollect(file, worker=False)
+        app = create_app(rc)
+        async with serving(app, port):
+            following = following or asyncio.create_task(follow())
+            made.append((await client.user("maya").conversations.create("chat")).id)
+            async with asyncio.timeout(15):
+                while seen != made:  # noqa: ASYNC110
+                    await asyncio.sleep(0.02)
+            app.state.stopping.set()  # as a server that is told to end does: the feed would not end by itself
+        async with Recollect(file, worker=False) as rc:  # while the server is away
+            made.append((await rc.user("maya", "acme").conversations.create("chat")).id)
+    assert following is not None
+    following.cancel()
+    await asyncio.gather(following, return_exceptions=True)
+    await client.close()
+    assert seen == made[:-1]
+
+
+async def test_plain_code_can_use_it_too() -> None:
+    def talk(url: str, secret: str) -> list[str]:
+        with RecollectClient(url, secret) as client:
+            maya = client.user("maya")
+            talk = maya.conversations.create("notes")
+            maya.conversations.append_user_message(talk.id, "Hello")
+            said = [each.text for each in maya.conversations.messages(talk.id)]
+            deltas = [item for item in maya.chat_stream("Hi", space=None) if isinstance(item, TextDelta)]
+            return [*said, *(delta.text for delta in deltas)]
+
+    async with served(ScriptedModel([says("Hello, Maya!")])) as (rc, url):
+        assert await asyncio.to_thread(talk, url, await key(rc)) == ["Hello", "Hello, Maya!"]
+
+
+async def test_an_agent_with_routes_is_talked_to() -> None:
+    model = ScriptedModel([says("Where to?"), says("To Rome!")])
+    rc = Recollect(":memory:")
+    agent = Agent(name="Wanda", goal="Chat", model=model)
+    async with (
+        serving(create_app(rc, agents=[agent])) as url,
+        RecollectClient(url, await key(rc)) as client,
+    ):
+        agents = client.user("maya").agents
+        first = await agents.respond("Wanda", "Hello", session="web-1")
+        assert (first.message, first.session.version) == ("Where to?", 1)
+        chunks = [chunk async for chunk in agents.respond_stream("Wanda", "Rome", session=first.session)]
+        assert chunks[-1].done
+        assert chunks[-1].response is not None
+        assert chunks[-1].response.message == "".join(chunk.delta for chunk in chunks) == "To Rome!"
+        with pytest.raises(PreconditionFailedError):
+            await agents.respond("Wanda", "Again", session=first.session)
+        sessions = agents.sessions("Wanda")
+        kept = await sessions.get_session("web-1")
+        assert kept is not None
+        assert (kept.version, kept.user_id) == (2, "maya")
+        assert [each.content for each in await sessions.get_session_messages("web-1")] == [
+            *("Hello", "Where to?", "Rome", "To Rome!")
+        ]
+        assert len(await sessions.load_session_history("web-1")) == 4
+        done = await sessions.complete_session("web-1")
+        assert done is not None
+        assert done.status == "completed"
+        assert await client.user("tom").agents.sessions("Wanda").get_session("web-1") is None
+        assert await sessions.delete_session("web-1")
+        assert not await sessions.delete_session("web-1")

@@ -1,0 +1,122 @@
+"""A server that is told to stop lets turns end, and ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import time
+from pathlib import Path
+
+import httpx2
+
+from recollect import Recollect
+from tests.integration.server.processes import SLOW_MODEL, Served, served
+
+
+async def first_delta(lines: httpx2.Response) -> tuple[list[str], asyncio.Task[list[str]]]:
+    """Read a stream up to its first text; the rest is read in the background."""
+    source = lines.aiter_lines()
+    seen = []
+    async with asyncio.timeout(30):
+        async for line in source:
+            seen.append(line)
+            if line == "event: text":
+                break
+
+    async def rest() -> list[str]:
+        return [line async for line in source]
+
+    return seen, asyncio.create_task(rest())
+
+
+async def test_a_turn_that_streams_is_let_end_with_its_result(tmp_path: Path) -> None:
+    url = str(tmp_path / "recollect.db")
+    async with served("--url", url, *SLOW_MODEL) as server, server.client(user="maya") as client:
+        talk = (await client.post("/ai-conversations", json={"namespace": "chat"})).json()["id"]
+        turn = {"userText": "Say 10", "stream": True}
+        async with client.stream("POST", f"/ai-conversations/{talk}/run-turn", json=turn) as streaming:
+            assert streaming.status_code == 200
+            _, reading = await first_delta(streaming)
+            server.signal(signal.SIGTERM)
+            rest = await asyncio.wait_for(reading, 30)
+        assert await server.ended() == 0
+    assert "event: result" in rest
+    result = json.loads(rest[rest.index("event: result") + 1].removeprefix("data: "))
+    assert result["text"].split() == [f"word{number}" for number in range(10)]
+    async with Recollect(url, worker=False) as rc:
+        kept = await rc.user("maya").conversations.messages(talk)
+    assert [message.role for message in kept] == ["user", "assistant"]
+
+
+async def test_a_turn_that_does_not_stream_is_let_end_and_new_ones_are_not_begun(tmp_path: Path) -> None:
+    async with (
+        served("--url", str(tmp_path / "recollect.db"), *SLOW_MODEL) as server,
+        server.client(user="maya") as client,
+        server.client(user="otto") as other,
+    ):
+        assert (await other.get("/health/ready")).status_code == 200  # a connection that stays
+        running = asyncio.create_task(client.post("/ai-conversations/chat", json={"text": "Say 12"}))
+        await _until_busy(server)
+        server.signal(signal.SIGTERM)
+        assert await _refused(other)
+        assert (await running).status_code == 200
+        assert await server.ended() == 0
+
+
+async def _refused(client: httpx2.AsyncClient) -> bool:
+    """Whether turns are refused, by an answer or by no connection; one may have been quicker than the signal."""
+    async with asyncio.timeout(20):
+        while True:
+            try:
+                answer = await client.post("/ai-conversations/chat", json={"text": "Say 1"})
+            except httpx2.TransportError:
+                return True
+            assert answer.status_code in (200, 503), answer.text
+            await asyncio.sleep(0.05)
+
+
+async def _until_busy(server: Served) -> None:
+    """Wait until a turn has begun: its user's message is stored."""
+    async with server.client(user="maya") as client, asyncio.timeout(20):
+        while True:
+            found = (await client.get("/ai-conversations")).json()["items"]
+            if found and (await client.get(f"/ai-conversations/{found[0]['id']}/messages")).json()["items"]:
+                return
+            await asyncio.sleep(0.05)
+
+
+async def test_a_feed_ends_so_that_its_client_goes_elsewhere(tmp_path: Path) -> None:
+    async with served("--url", str(tmp_path / "recollect.db")) as server, server.client(user="maya") as client:
+        async with client.stream("GET", "/ai-events") as feed:
+            assert feed.status_code == 200
+            server.signal(signal.SIGTERM)
+            async with asyncio.timeout(15):
+                await feed.aread()
+        assert await server.ended(15) == 0
+
+
+async def test_a_turn_that_takes_too_long_is_ended(tmp_path: Path) -> None:
+    arguments = ("--url", str(tmp_path / "recollect.db"), "--shutdown-seconds", "1", *SLOW_MODEL)
+    async with served(*arguments) as server, server.client(user="maya") as client:
+        running = asyncio.create_task(client.post("/ai-conversations/chat", json={"text": "Say 200"}))
+        await _until_busy(server)
+        server.signal(signal.SIGTERM)
+        begun = time.monotonic()
+        assert await server.ended(30) == 0
+        assert time.monotonic() - begun < 25
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
+    arguments = ("--url", str(tmp_path / "recollect.db"), "--shutdown-seconds", "60", *SLOW_MODEL)
+    async with served(*arguments) as server, server.client(user="maya") as client:
+        running = asyncio.create_task(client.post("/ai-conversations/chat", json={"text": "Say 200"}))
+        await _until_busy(server)
+        server.signal(signal.SIGTERM)
+        async with asyncio.timeout(20):
+            while "stopping" not in server.written:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        server.signal(signal.SIGTERM)
+        assert await server.ended(10) == 128 + signal.SIGTERM
+        await asyncio.gather(running, return_exceptions=True)

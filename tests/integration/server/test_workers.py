@@ -1,0 +1,232 @@
+"""Several worker processes on one port, on PostgreSQL, behave as one server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from recollect import Recollect
+from recollect.types.access import NewApiKey
+from tests.integration.server.processes import SLOW_MODEL, Served, served
+from tests.support.served_models import MARKS
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+
+
+async def made_key(url: str, role: Any = "admin", **more: Any) -> NewApiKey:
+    async with Recollect(url, worker=False) as rc:
+        return await rc.keys.create(role, **more)
+
+
+@asynccontextmanager
+async def three(url: str, *arguments: str, **environment: str) -> AsyncIterator[Served]:
+    async with served("--url", url, "--workers", "3", *arguments, **environment) as server:
+        assert len(workers(server)) == 3
+        yield server
+
+
+def workers(server: Served) -> list[int]:
+    """The ids of a server's worker processes."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            status, command = (folder / "stat").read_text(), (folder / "cmdline").read_text()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        state, parent = status.rpartition(")")[2].split()[:2]
+        if int(parent) == server.process.pid and "spawn_main" in command and state != "Z":
+            found.append(int(folder.name))
+    return sorted(found)
+
+
+@contextmanager
+def only(server: Served, wanted: int) -> Iterator[None]:
+    """Let just one worker run, so that it is the one that answers what is asked on new connections."""
+    others = [pid for pid in workers(server) if pid != wanted]
+    for pid in others:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in others:
+            os.kill(pid, signal.SIGCONT)
+
+
+async def ask(server: Served, secret: str, method: str, path: str, **more: Any) -> httpx2.Response:
+    """On a connection of its own."""
+    async with server.client(secret, "maya") as client:
+        return await client.request(method, path, **more)
+
+
+async def test_what_one_writes_the_others_read_and_tell(postgres_url: str) -> None:
+    secret = (await made_key(postgres_url)).secret
+    async with three(postgres_url) as server:
+        one, two, three_ = workers(server)
+        with only(server, one):
+            talk = (await ask(server, secret, "POST", "/ai-conversations", json={"namespace": "chat"})).json()
+        for pid in (two, three_):
+            with only(server, pid):
+                found = await ask(server, secret, "GET", f"/ai-conversations/{talk['id']}")
+                assert found.json() == talk
+        async with server.client(secret, "maya") as client:
+            with only(server, two):
+                feed = await client.send(client.build_request("GET", "/ai-events"), stream=True)
+                lines = feed.aiter_lines()
+                async with asyncio.timeout(20):
+                    assert [line async for line in _up_to(lines, "event: ready")]
+            with only(server, three_):
+                said = await ask(
+                    server, secret, "POST", f"/ai-conversations/{talk['id']}/user-messages", json={"text": "Hello."}
+                )
+            assert said.status_code == 201
+            async with asyncio.timeout(20):
+                assert [line async for line in _up_to(lines, "event: message.appended")]
+            await feed.aclose()
+
+
+async def _up_to(lines: AsyncIterator[str], wanted: str) -> AsyncIterator[str]:
+    async for line in lines:
+        yield line
+        if line == wanted:
+            return
+
+
+async def test_a_key_of_idempotency_holds_on_all_of_them(postgres_url: str) -> None:
+    secret = (await made_key(postgres_url)).secret
+    async with three(postgres_url) as server:
+        talk = (await ask(server, secret, "POST", "/ai-conversations", json={"namespace": "chat"})).json()["id"]
+        path, ids = f"/ai-conversations/{talk}/user-messages", set()
+        for pid in workers(server):
+            with only(server, pid):
+                headers = {"Idempotency-Key": "once"}
+                answer = await ask(server, secret, "POST", path, json={"text": "Hello."}, headers=headers)
+                assert answer.status_code == 201, answer.text
+                ids.add(answer.json()["id"])
+        assert len(ids) == 1
+        kept = (await ask(server, secret, "GET", f"/ai-conversations/{talk}/messages")).json()["items"]
+    assert len(kept) == 1
+
+
+async def test_a_rate_limit_is_shared(postgres_url: str) -> None:
+    limit = 30
+    secret = (await made_key(postgres_url, rate_limit=limit)).secret
+    async with three(postgres_url) as server:
+        taken = 0
+        for pid in workers(server):
+            with only(server, pid):
+                async with server.client(secret, "maya") as client:
+                    answers = [await client.get("/ai-conversations") for _ in range(limit)]
+                taken += sum(answer.status_code == 200 for answer in answers)
+        last = await ask(server, secret, "GET", "/ai-conversations")
+        metrics = await ask(server, secret, "GET", "/metrics")
+    # A minute may have ended meanwhile, and what a worker set aside of it is not given back.
+    assert limit / 2 <= taken <= 2 * limit
+    if taken < limit:
+        assert last.status_code == 429
+        assert int(last.headers["retry-after"]) >= 1
+    assert "recollect_rate_limited_total" in metrics.text
+
+
+async def test_turns_of_one_conversation_never_run_at_once(postgres_url: str, tmp_path: Path) -> None:
+    secret = (await made_key(postgres_url)).secret
+    async with three(postgres_url, *SLOW_MODEL, **{MARKS: str(tmp_path)}) as server:
+        talk = (await ask(server, secret, "POST", "/ai-conversations", json={"namespace": "chat"})).json()["id"]
+        path = f"/ai-conversations/{talk}/run-turn"
+        waiting = []
+        for pid in [*workers(server), *workers(server)]:
+            with only(server, pid):
+                asking = asyncio.create_task(ask(server, secret, "POST", path, json={"userText": "Say 6", "wait": 60}))
+                waiting.append(asking)
+                await asyncio.sleep(0.5)  # so that the connection is this worker's
+        answers = await asyncio.gather(*waiting)
+    assert [answer.status_code for answer in answers] == [200] * 6, [answer.text for answer in answers]
+    runs = sorted(
+        tuple(map(float, each.read_text().split())) for each in tmp_path.iterdir() if len(each.read_text().split()) == 3
+    )
+    assert len(runs) == 6
+    assert len({pid for _, _, pid in runs}) > 1
+    for (_, ended, _), (begun, _, _) in zip(runs, runs[1:], strict=False):
+        assert begun >= ended
+
+
+async def test_a_revoked_key_stops_working_on_all_within_seconds(postgres_url: str) -> None:
+    admin, made = await made_key(postgres_url), await made_key(postgres_url, "app")
+    async with three(postgres_url) as server:
+        for pid in workers(server):
+            with only(server, pid):
+                assert (await ask(server, made.secret, "GET", "/ai-conversations")).status_code == 200
+        revoked = await ask(server, admin.secret, "DELETE", f"/ai-admin/keys/{made.key.id}")
+        assert revoked.status_code in (200, 204), revoked.text
+        async with asyncio.timeout(30):
+            for pid in workers(server):
+                with only(server, pid):
+                    while (await ask(server, made.secret, "GET", "/ai-conversations")).status_code != 401:  # noqa: ASYNC110
+                        await asyncio.sleep(0.2)
+
+
+async def test_metrics_are_those_of_all_workers(postgres_url: str) -> None:
+    secret = (await made_key(postgres_url)).secret
+    async with three(postgres_url) as server:
+        for pid in workers(server):
+            with only(server, pid):
+                await ask(server, secret, "GET", "/ai-conversations")
+        text = (await ask(server, secret, "GET", "/metrics")).text
+    [count] = [
+        line for line in text.splitlines() if "recollect_requests_total" in line and '"/ai-conversations"' in line
+    ]
+    assert float(count.rpartition(" ")[2]) == 3
+
+
+async def test_a_worker_that_dies_is_started_again(postgres_url: str) -> None:
+    secret = (await made_key(postgres_url)).secret
+    async with three(postgres_url) as server:
+        before = workers(server)
+        os.kill(before[0], signal.SIGKILL)
+        async with asyncio.timeout(60):
+            while len(after := workers(server)) < 3 or set(after) == set(before):  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+        assert (await ask(server, secret, "GET", "/ai-conversations")).status_code == 200
+        server.signal(signal.SIGTERM)
+        assert await server.ended() == 0
+    assert "started again" in server.written
+
+
+async def test_a_stop_lets_a_turn_end_with_its_result(postgres_url: str) -> None:
+    secret = (await made_key(postgres_url)).secret
+    async with three(postgres_url, *SLOW_MODEL) as server, server.client(secret, "maya") as client:
+        talk = (await client.post("/ai-conversations", json={"namespace": "chat"})).json()["id"]
+        turn = {"userText": "Say 10", "stream": True}
+        async with client.stream("POST", f"/ai-conversations/{talk}/run-turn", json=turn) as streaming:
+            lines, seen = streaming.aiter_lines(), []
+            async with asyncio.timeout(40):
+                async for line in lines:
+                    seen.append(line)
+                    if seen.count("event: text") == 1 and line == "event: text":
+                        for pid in (server.process.pid, *workers(server)):  # as a terminal or a service manager may
+                            os.kill(pid, signal.SIGTERM)
+        assert await server.ended() == 0
+    result = json.loads(seen[seen.index("event: result") + 1].removeprefix("data: "))
+    assert len(result["text"].split()) == 10
+    assert "Traceback" not in server.written
+
+
+async def test_workers_end_when_nobody_looks_after_them(postgres_url: str) -> None:
+    await made_key(postgres_url)
+    async with three(postgres_url) as server:
+        left = workers(server)
+        server.signal(signal.SIGKILL)
+        await server.ended()
+        async with asyncio.timeout(40):
+            while any(
+                Path(f"/proc/{pid}/cmdline").exists() and Path(f"/proc/{pid}/cmdline").read_text() for pid in left
+            ):
+                await asyncio.sleep(0.1)

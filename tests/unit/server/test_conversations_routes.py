@@ -1,0 +1,129 @@
+"""Conversations by REST: opened, spoken in, read page by page, closed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from recollect import Recollect
+from tests.support.rest import Rest, asking, every, told
+
+
+@pytest.fixture
+async def rc() -> AsyncIterator[Recollect]:
+    async with Recollect(":memory:", embedder=None, worker=False) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def rest(rc: Recollect) -> AsyncIterator[Rest]:
+    async with asking(rc) as client:
+        yield client
+
+
+@pytest.fixture
+async def talk(rest: Rest) -> str:
+    made = told(await rest.post("/ai-conversations", json={"namespace": "support-chat"}), 201)
+    return f"/ai-conversations/{made['id']}"
+
+
+async def test_a_conversation_is_opened_listed_and_closed(rest: Rest) -> None:
+    body = {"namespace": "support-chat", "title": "Refund", "metadata": {"source": "web"}, "sessionId": "s1"}
+    made = told(await rest.post("/ai-conversations", json=body), 201)
+    assert {name: made[name] for name in body} == body
+    assert (made["userId"], made["status"]) == ("maya", "open")
+    other = told(await rest.post("/ai-conversations", json={"namespace": "other"}), 201)
+    assert await every(rest, "/ai-conversations", limit=1) == [other, made]
+    assert await every(rest, "/ai-conversations", namespace="support-chat") == [made]
+    path = f"/ai-conversations/{made['id']}"
+    closed = told(await rest.post(f"{path}/close"))
+    assert told(await rest.post(f"{path}/close")) == closed == told(await rest.get(path))
+    assert await every(rest, "/ai-conversations", status="closed") == [closed]
+    assert (await rest.get("/ai-conversations", params={"status": "gone"})).status_code == 422
+    refused = told(await rest.post(f"{path}/user-messages", json={"content": "Hi"}), 409)
+    assert refused["code"] == "conversation-closed"
+
+
+async def test_each_side_is_appended_with_what_is_known_of_it(rest: Rest, talk: str) -> None:
+    said = told(await rest.post(f"{talk}/user-messages", json={"content": "Where's my refund?", "traceId": "t1"}), 201)
+    usage = {"inputTokens": 12, "outputTokens": 3, "latencyMs": 800}
+    call = {"type": "tool_use", "id": "tu_1", "name": "lookup", "arguments": {"order": 7}}
+    turn = {"content": [call], "stopReason": "tool_use", "model": "claude-sonnet-5", "usage": usage}
+    wish = told(await rest.post(f"{talk}/assistant-turns", json=turn), 201)
+    result = {"toolUseId": "tu_1", "toolName": "lookup", "content": "shipped"}
+    given = told(await rest.post(f"{talk}/tool-results", json=result), 201)
+    note = told(await rest.post(f"{talk}/system-messages", json={"content": "Free plan."}), 201)
+    assert [each["seq"] for each in (said, wish, given, note)] == [1, 2, 3, 4]
+    assert {each["turnId"] for each in (said, wish, given, note)} == {said["turnId"]}
+    assert said["traceId"] == "t1"
+    assert wish["content"] == [call]
+    assert {name: wish["usage"][name] for name in usage} == usage
+    [block] = given["content"]
+    assert (block["toolUseId"], block["toolName"], block["isError"]) == ("tu_1", "lookup", False)
+    assert note["visibility"] == "internal"
+    assert await every(rest, f"{talk}/messages") == [said, wish, given]
+    assert await every(rest, f"{talk}/messages", includeInternal=True) == [said, wish, given, note]
+    assert await every(rest, f"{talk}/raw-turns") == [said, wish, given, note]
+
+
+async def test_messages_are_read_backwards_and_forwards(rest: Rest, talk: str) -> None:
+    messages = [{"role": "user", "content": str(n)} for n in range(1, 8)]
+    told(await rest.post(f"{talk}/messages", json={"messages": messages}), 201)
+
+    async def seqs(**query: Any) -> list[list[int]]:
+        pages, cursor = [], None
+        while True:
+            asked = {"limit": 3, **query, **({} if cursor is None else {"cursor": cursor})}
+            page = told(await rest.get(f"{talk}/messages", params=asked))
+            pages.append([each["seq"] for each in page["items"]])
+            cursor = page["nextCursor"]
+            if cursor is None:
+                return pages
+
+    assert await seqs() == [[5, 6, 7], [2, 3, 4], [1]]
+    assert await seqs(before=5) == [[2, 3, 4], [1]]
+    assert await seqs(after=2) == [[3, 4, 5], [6, 7]]
+    assert await seqs(after=0, limit=7) == [[1, 2, 3, 4, 5, 6, 7]]
+    assert await seqs(after=7) == [[]]
+    for query in ({"before": -1}, {"after": 2**70}, {"limit": 0}, {"cursor": "eA"}, {"cursor": "é"}):
+        assert (await rest.get(f"{talk}/messages", params=query)).status_code == 422
+
+
+async def test_a_retry_with_a_key_stores_the_users_message_once(rest: Rest, talk: str) -> None:
+    key = {"Idempotency-Key": "k1"}
+    first = told(await rest.post(f"{talk}/user-messages", json={"content": "Hi"}, headers=key), 201)
+    again = told(await rest.post(f"{talk}/user-messages", json={"content": "Hi", "idempotencyKey": "k1"}), 201)
+    assert again["id"] == first["id"]
+    clash = await rest.post(f"{talk}/user-messages", json={"content": "Hi", "idempotencyKey": "k2"}, headers=key)
+    assert clash.status_code == 422
+    body = {"userContent": "Bye", "assistant": {"content": "See you."}, "idempotencyKey": "k3"}
+    one, two = [told(await rest.post(f"{talk}/turns", json=body), 201) for _ in range(2)]
+    assert one["userMessage"] == two["userMessage"]
+    assert one["assistantMessage"]["id"] != two["assistantMessage"]["id"]
+    assert one["turnId"] == two["turnId"] == one["userMessage"]["turnId"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("user-messages", {}),
+        ("user-messages", {"content": []}),
+        ("user-messages", {"content": [{"type": "hologram"}]}),
+        ("user-messages", {"content": {"type": "text", "text": "x"}}),
+        ("user-messages", {"content": "x", "visibility": "public"}),
+        ("user-messages", {"content": "x", "createdAt": "today"}),
+        ("user-messages", {"content": "x", "userId": "omar"}),
+        ("user-messages", {"content": "x", "idempotencyKey": "x" * 501}),
+        ("assistant-turns", {"content": "x", "usage": {"inputTokens": -1}}),
+        ("assistant-turns", {"content": "x", "usage": {"costUsd": "dear"}}),
+        ("tool-results", {"content": "x"}),
+        ("tool-results", {"content": "x", "toolUseId": ""}),
+        ("turns", {"userContent": "x"}),
+        ("turns", {"userContent": "x", "assistant": "y"}),
+    ],
+)
+async def test_a_message_that_cannot_be_is_refused(rest: Rest, talk: str, path: str, body: dict[str, Any]) -> None:
+    assert told(await rest.post(f"{talk}/{path}", json=body), 422)["code"] == "invalid-argument"
+    assert await every(rest, f"{talk}/raw-turns") == []

@@ -1,0 +1,188 @@
+"""The feed without sockets: clients that are slow, come late, or come back; stores that fail for a while."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recollect import Recollect
+from recollect.errors import NotAuthenticatedError, StoreUnavailableError
+from recollect.server import feed
+from recollect.server.feed import Feed, Whose
+from recollect.user import User
+from tests.support.streams import parsed
+
+WAIT_SECONDS = 10.0
+MAYA: Whose = ("default", "default", "maya")
+
+
+async def always() -> bool:
+    return True
+
+
+async def said(user: User, times: int) -> None:
+    """As many events."""
+    [talk] = await user.conversations.list() or [await user.conversations.create("chat")]
+    for _ in range(times):
+        await user.conversations.append_user_message(talk.id, "hello")
+
+
+async def position(frames: AsyncGenerator[bytes, None]) -> int:
+    async with asyncio.timeout(WAIT_SECONDS):
+        return int(parsed((await anext(frames)).removesuffix(b"\n\n")).id or 0)
+
+
+async def positions(frames: AsyncGenerator[bytes, None], last: int) -> list[int]:
+    """The positions of what comes, to that one."""
+    found: list[int] = []
+    while not found or found[-1] < last:
+        found.append(await position(frames))
+    return found
+
+
+async def of_user(rc: Recollect, user_id: str, after: int) -> list[int]:
+    return [event.position for event in await rc.events.read(after, limit=10_000, user_id=user_id)]
+
+
+@settings(max_examples=60)
+@given(
+    held=st.integers(1, 8),
+    waiting=st.integers(1, 8),
+    steps=st.lists(
+        st.tuples(st.integers(0, 12), st.integers(0, 6), st.integers(0, 6), st.booleans()), min_size=1, max_size=6
+    ),
+)
+async def test_nothing_is_lost_or_comes_twice_however_slow_a_client_is(
+    held: int, waiting: int, steps: list[tuple[int, int, int, bool]]
+) -> None:
+    """In each step others write, the user writes, some is read; now and then the client comes back."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(feed, "HELD", held)
+        patched.setattr(feed, "WAITING", waiting)
+        async with Recollect(":memory:", worker=False) as rc:
+            maya, tom = rc.user("maya"), rc.user("tom")
+            hub = Feed(rc)
+            async with aclosing(hub.follow(("default", "default", None), None, None, always)) as other:
+                await position(other)  # somebody else keeps the feed going, and reads nothing
+                await maya.conversations.create("chat")
+                at, seen = 0, list[int]()
+                frames = hub.follow(MAYA, at, None, always)
+                await position(frames)
+                for others, own, read, again in steps:
+                    await said(tom, others)
+                    await said(maya, own)
+                    expected = await of_user(rc, "maya", at)
+                    for _ in range(min(read, len(expected))):
+                        at = await position(frames)
+                        seen.append(at)
+                    if again:
+                        await frames.aclose()
+                        frames = hub.follow(MAYA, at, None, always)
+                        await position(frames)
+                await maya.conversations.create("chat")
+                seen += await positions(frames, (await of_user(rc, "maya", 0))[-1])
+                await frames.aclose()
+                assert seen == await of_user(rc, "maya", 0)
+
+
+async def test_it_reads_only_while_someone_follows() -> None:
+    async with Recollect(":memory:", worker=False) as rc:
+        before = asyncio.all_tasks()
+        hub = Feed(rc)
+        followers = [hub.follow(MAYA, None, None, always) for _ in range(3)]
+        for frames in followers:
+            await position(frames)
+        assert len([task for task in asyncio.all_tasks() if task.get_name() == "recollect feed"]) == 1
+        for frames in followers:
+            await frames.aclose()
+        assert asyncio.all_tasks() == before
+
+
+async def test_a_client_that_comes_back_soon_costs_no_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Recollect(":memory:", worker=False) as rc:
+        hub = Feed(rc)
+        async with aclosing(hub.follow(MAYA, None, None, always)) as first:
+            at = await position(first)
+            await said(rc.user("maya"), 3)
+            assert await positions(first, await rc.events.latest()) == await of_user(rc, "maya", at)
+
+            async def refused(*_: Any, **__: Any) -> Any:
+                raise AssertionError("the store was read")
+
+            expected = await of_user(rc, "maya", at)
+            monkeypatch.setattr(rc.events, "read", refused)
+            async with aclosing(hub.follow(MAYA, at, None, always)) as again:
+                assert await position(again) == at
+                assert await positions(again, expected[-1]) == expected
+
+
+async def test_an_event_is_encoded_once_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoded: list[int] = []
+    encode = feed.event_frame
+
+    def counted(event: Any) -> bytes:
+        encoded.append(event.position)
+        return encode(event)
+
+    monkeypatch.setattr(feed, "event_frame", counted)
+    async with Recollect(":memory:", worker=False) as rc:
+        hub = Feed(rc)
+        followers = [hub.follow(MAYA, None, None, always) for _ in range(5)]
+        for frames in followers:
+            await position(frames)
+        await said(rc.user("maya"), 4)
+        last = await rc.events.latest()
+        for frames in followers:
+            await positions(frames, last)
+            await frames.aclose()
+        assert encoded == sorted(set(encoded))
+
+
+async def test_it_ends_when_the_store_is_closed() -> None:
+    rc = Recollect(":memory:", worker=False)
+    async with rc:
+        frames = Feed(rc).follow(MAYA, None, None, always)
+        await position(frames)
+    async with asyncio.timeout(WAIT_SECONDS):
+        assert [frame async for frame in frames] == []
+
+
+async def test_a_store_that_cannot_be_reached_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed, "RETRY_SECONDS", 0.01)
+    async with Recollect(":memory:", worker=False) as rc:
+        await said(rc.user("maya"), 3)
+        read, failures = rc.events.read, [StoreUnavailableError("gone")] * 3
+
+        async def failing(*given: Any, **more: Any) -> Any:
+            if failures:
+                raise failures.pop()
+            return await read(*given, **more)
+
+        monkeypatch.setattr(rc.events, "read", failing)
+        async with aclosing(Feed(rc).follow(MAYA, 0, None, always)) as frames:
+            await position(frames)
+            assert await positions(frames, await rc.events.latest()) == [1, 2, 3, 4]
+
+
+async def test_it_ends_when_the_credential_does_not_hold_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed, "CHECK_SECONDS", 0.01)
+    answers: list[bool | Exception] = [True, StoreUnavailableError("gone"), True, False]
+
+    async def holds() -> bool:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    async with Recollect(":memory:", worker=False) as rc:
+        frames = Feed(rc).follow(MAYA, None, None, holds)
+        await position(frames)
+        with pytest.raises(NotAuthenticatedError):
+            await position(frames)
+        assert answers == []

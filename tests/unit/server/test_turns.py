@@ -1,0 +1,240 @@
+"""Turns by HTTP: what callers may ask, and tools that they run themselves."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from recollect import Recollect
+from recollect.chat.model import ChatRequest
+from recollect.server import ServerSettings
+from recollect.testing import ScriptedModel, calls, says
+from recollect.types import ToolCall, message_text
+from tests.support.rest import Rest, asking, told
+
+CHAT = "/ai-conversations/chat"
+LOOKUP = {"name": "lookup", "description": "Look up an order.", "parameters": {"type": "object"}}
+
+
+@asynccontextmanager
+async def chatting(*script: Any, **settings: Any) -> AsyncIterator[tuple[Rest, Recollect, ScriptedModel]]:
+    model = ScriptedModel(script)
+    async with Recollect(":memory:", model=model) as rc:
+        allowed = ServerSettings(open=True, rate_limit=None, **settings)
+        async with asking(rc, settings=allowed) as client:
+            yield client, rc, model
+
+
+async def conversation(rc: Recollect) -> str:
+    return (await rc.user("maya").conversations.create("chat")).id
+
+
+def run(id: str) -> str:
+    return f"/ai-conversations/{id}/run-turn"
+
+
+async def test_a_turn_is_stored_and_answered() -> None:
+    async with chatting(says("On its way.")) as (client, rc, _):
+        id = await conversation(rc)
+        outcome = told(await client.post(run(id), json={"userText": "Where is my refund?"}))
+        assert (outcome["status"], outcome["text"], outcome["conversationId"]) == ("completed", "On its way.", id)
+        assert [message["role"] for message in outcome["appendedMessages"]] == ["user", "assistant"]
+        assert {message["turnId"] for message in outcome["appendedMessages"]} == {outcome["turnId"]}
+
+
+async def test_a_chat_remembers_and_says_by_what() -> None:
+    async with chatting(says("In Lisbon.")) as (client, rc, model):
+        maya = rc.user("maya")
+        space = await maya.memory.create_space("default")
+        await maya.memory.add_atom(space.id, "Maya moved to Lisbon in March")
+        result = told(await client.post(CHAT, json={"text": "Where did Maya move to?", "system": "Be brief."}))
+        assert (result["ok"], result["text"]) == (True, "In Lisbon.")
+        assert [atom["text"] for atom in result["atomsUsed"]] == ["Maya moved to Lisbon in March"]
+        assert (model.requests[0].system or "").startswith("Be brief.")
+
+
+async def test_options_reach_the_model_and_nothing_else_does() -> None:
+    async with chatting(says("Hi.")) as (client, rc, model):
+        id = await conversation(rc)
+        options = {
+            "systemPrompt": "Be kind.",
+            "temperature": 0.5,
+            "topP": 0.9,
+            "maxOutputTokens": 7,
+            "toolChoice": "none",
+        }
+        told(await client.post(run(id), json={"userText": "Hi", "options": options}))
+        [asked] = model.requests
+        assert (asked.system, asked.max_output_tokens, asked.tool_choice) == ("Be kind.", 7, "none")
+        assert dict(asked.config) == {"temperature": 0.5, "top_p": 0.9}
+        for hostile in ("config", "providers", "chatFn", "skills", "outputType", "baseUrl", "apiKey", "model", "tools"):
+            told(await client.post(run(id), json={"userText": "Hi", "options": {hostile: {}}}), 422)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"userText": "Hi", "content": "Hi"},
+        {"userText": "Hi", "maxCycles": 0},
+        {"userText": "Hi", "maxCycles": 10**9},
+        {"userText": "Hi", "tailLimit": 10**9},
+        {"userText": "Hi", "wait": 10**9},
+        {"userText": "Hi", "wait": -1},
+        {"userText": "Hi", "recall": {"tokenBudget": 10**30}},
+        {"userText": "Hi", "options": {"temperature": 99}},
+        {"userText": "Hi", "options": {"maxOutputTokens": 2**70}},
+        {"userText": "Hi", "tools": [{"name": "no spaces"}]},
+        {"userText": "Hi", "tools": [LOOKUP, LOOKUP]},
+        {"userText": "Hi", "tools": [{"name": "x", "parameters": {"type": 7}}]},
+        {"userText": "Hi", "toolResults": [{"toolUseId": "call_1", "content": "x"}]},
+        {"toolResults": [{"toolUseId": "call_1", "content": "x"}], "tools": [LOOKUP]},
+        {"toolResults": [], "tools": [LOOKUP]},
+        {"approvals": {"call_1": True}},
+        {"userText": "Hi", "nonsense": 1},
+    ],
+)
+async def test_what_cannot_be_used_is_refused_and_nothing_stored(body: dict[str, Any]) -> None:
+    async with chatting() as (client, rc, _):
+        id = await conversation(rc)
+        assert told(await client.post(run(id), json=body), 422)["code"] == "invalid-argument"
+        assert await rc.user("maya").conversations.messages(id) == []
+
+
+async def test_only_models_and_providers_that_are_served_may_be_named() -> None:
+    async with chatting(says("Hi."), models=("gpt-5",)) as (client, rc, _):
+        id = await conversation(rc)
+        told(await client.post(run(id), json={"userText": "Hi", "model": "claude-sonnet-4-5"}), 403)
+        told(await client.post(run(id), json={"userText": "Hi", "model": "gpt-5", "provider": "anthropic"}), 403)
+        told(await client.post(run(id), json={"userText": "Hi", "provider": "openrouter"}), 403)
+        assert told(await client.post(run(id), json={"userText": "Hi", "provider": "scripted"}))["text"] == "Hi."
+
+
+async def test_the_trace_of_the_caller_is_kept_with_the_messages() -> None:
+    async with chatting(says("1"), says("2"), says("3")) as (client, rc, _):
+        id = await conversation(rc)
+        trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+        headers = {"traceparent": f"00-{trace}-00f067aa0ba902b7-01"}
+        kept = []
+        for body, more in (
+            ({"userText": "Hi"}, headers),
+            ({"userText": "Hi", "traceId": "mine"}, headers),
+            ({"userText": "Hi"}, {"traceparent": "nonsense"}),
+        ):
+            outcome = told(await client.post(run(id), json=body, headers=more))
+            kept.append({message["traceId"] for message in outcome["appendedMessages"]})
+        assert kept == [{trace}, {"mine"}, {None}]
+
+
+async def test_a_retry_with_the_same_key_stores_the_message_once() -> None:
+    async with chatting(says("One."), says("Two.")) as (client, rc, _):
+        id = await conversation(rc)
+        headers = {"Idempotency-Key": "retry-1"}
+        for _ in range(2):
+            told(await client.post(run(id), json={"userText": "Hi"}, headers=headers))
+        kept = await rc.user("maya").conversations.messages(id)
+        assert [message.role for message in kept] == ["user", "assistant", "assistant"]
+        body = {"userText": "Hi", "idempotencyKey": "another"}
+        told(await client.post(run(id), json=body, headers=headers), 422)
+
+
+async def test_a_tool_of_the_client_is_run_by_the_client() -> None:
+    said = says("It has shipped.", expect=lambda request: message_text(request.messages[-1]) == "shipped")
+    async with chatting(calls(ToolCall("call_a", "lookup", {"order": 7})), said) as (client, rc, _):
+        id = await conversation(rc)
+        outcome = told(await client.post(run(id), json={"userText": "Where is order 7?", "tools": [LOOKUP]}))
+        assert outcome["status"] == "approval"
+        assert outcome["pending"] == [{"id": "call_a", "name": "lookup", "input": {"order": 7}, "invalidInput": None}]
+        body = {"toolResults": [{"toolUseId": "call_a", "content": "shipped"}], "tools": [LOOKUP]}
+        outcome = told(await client.post(run(id), json=body))
+        assert (outcome["status"], outcome["text"]) == ("completed", "It has shipped.")
+        assert outcome["toolInvocations"][0]["content"] == "shipped"
+        before = await rc.user("maya").conversations.messages(id)
+        assert told(await client.post(run(id), json=body), 409)["code"] == "already-decided"
+        assert await rc.user("maya").conversations.messages(id) == before
+
+
+async def test_each_result_goes_to_its_own_call() -> None:
+    def is_right(request: ChatRequest) -> bool:
+        return {message.tool_call_id: message.content for message in request.messages if message.role == "tool"} == {
+            "call_a": "seven",
+            "call_b": "eight",
+        }
+
+    asked = calls(ToolCall("call_a", "lookup", {"order": 7}), ToolCall("call_b", "lookup", {"order": 7}))
+    async with chatting(asked, says("Done.", expect=is_right)) as (client, _, _):
+        first = told(await client.post(CHAT, json={"text": "Both?", "tools": [LOOKUP]}))
+        rest = {"conversationId": first["conversationId"], "tools": [LOOKUP]}
+        some = {"toolResults": [{"toolUseId": "call_b", "content": "eight"}]}
+        second = told(await client.post(CHAT, json={**rest, **some}))
+        assert (second["status"], [call["id"] for call in second["pending"]]) == ("approval", ["call_a"])
+        last = {
+            "toolResults": [{"toolUseId": id, "content": text} for id, text in (("call_a", "seven"), ("call_b", "x"))]
+        }
+        assert told(await client.post(CHAT, json={**rest, **last}))["text"] == "Done."
+
+
+async def test_a_tool_that_failed_and_a_call_that_was_denied_are_told_to_the_model() -> None:
+    def is_right(request: ChatRequest) -> bool:
+        failed, denied = sorted(
+            (message for message in request.messages if message.role == "tool"), key=lambda each: str(each.tool_call_id)
+        )
+        return failed.is_error and failed.content == "no such order" and "Too costly" in str(denied.content)
+
+    asked = calls(ToolCall("call_a", "lookup"), ToolCall("call_b", "lookup"))
+    async with chatting(asked, says("Sorry.", expect=is_right)) as (client, rc, _):
+        id = await conversation(rc)
+        told(await client.post(run(id), json={"userText": "?", "tools": [LOOKUP]}))
+        body = {
+            "toolResults": [{"toolUseId": "call_a", "content": "no such order", "isError": True}],
+            "approvals": {"call_b": {"approved": False, "reason": "Too costly"}},
+            "tools": [LOOKUP],
+        }
+        assert told(await client.post(run(id), json=body))["text"] == "Sorry."
+
+
+async def test_results_that_fit_no_call_are_refused() -> None:
+    async with chatting(calls(ToolCall("call_a", "lookup"))) as (client, rc, _):
+        id = await conversation(rc)
+        told(await client.post(run(id), json={"userText": "?", "tools": [LOOKUP]}))
+        before = await rc.user("maya").conversations.raw_turns(id)
+        result = {"toolUseId": "call_a", "content": "x"}
+        for body in (
+            {"toolResults": [{**result, "toolUseId": "call_z"}], "tools": [LOOKUP]},
+            {"toolResults": [result], "tools": [{**LOOKUP, "name": "another"}]},
+            {"toolResults": [result]},
+            {"toolResults": [result, result], "tools": [LOOKUP]},
+            {"toolResults": [result], "approvals": {"call_a": False}, "tools": [LOOKUP]},
+            {"approvals": {"call_a": True}, "tools": [LOOKUP]},
+        ):
+            told(await client.post(run(id), json=body), 422)
+        body = {"toolResults": [result], "tools": [LOOKUP]}
+        told(await client.post(CHAT, json=body), 422)
+        told(await client.post(run("conv_none"), json=body), 404)
+        told(await client.post(run(id), json=body, headers={"X-Recollect-User": "tom"}), 404)
+        assert await rc.user("maya").conversations.raw_turns(id) == before
+
+
+async def test_a_result_may_hold_more_than_text() -> None:
+    def is_right(request: ChatRequest) -> bool:
+        parts = request.messages[-1].parts or ()
+        return [part.kind for part in parts] == ["text", "image"]
+
+    async with chatting(calls(ToolCall("call_a", "lookup")), says("Nice.", expect=is_right)) as (client, rc, _):
+        id = await conversation(rc)
+        told(await client.post(run(id), json={"userText": "?", "tools": [LOOKUP]}))
+        image = {"type": "image", "data": "aGk=", "mimeType": "image/png"}
+        result = {"toolUseId": "call_a", "content": [{"type": "text", "text": "Here:"}, image]}
+        assert told(await client.post(run(id), json={"toolResults": [result], "tools": [LOOKUP]}))["text"] == "Nice."
+
+
+async def test_a_schema_with_a_costly_pattern_is_not_run() -> None:
+    """Checking arguments by a caller's pattern would let a caller stop the server."""
+    costly = {"type": "object", "properties": {"x": {"type": "string", "pattern": "^(a+)+$"}}}
+    script = [calls(ToolCall("call_a", "lookup", {"x": "a" * 40 + "!"}))]
+    async with chatting(*script) as (client, rc, _):
+        body = {"userText": "?", "tools": [{**LOOKUP, "parameters": costly}]}
+        assert told(await client.post(run(await conversation(rc)), json=body))["status"] == "approval"
