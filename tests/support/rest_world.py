@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
+from zlib import crc32
 
 from recollect import Agent, Recollect
 from recollect.app import User
@@ -56,6 +58,10 @@ class World:
     word: str
     ids: Mapping[str, str]
 
+    def id_of(self, kind: str) -> str:
+        """The id of the thing of that kind; the user's word is one too."""
+        return self.word if kind == "word" else self.ids[kind]
+
     def path(self, template: str) -> dict[str, str]:
         """The values of a path's parameters: the user's own things."""
         return {name: self.ids[kind] for name, kind in path_kinds(template).items()}
@@ -83,7 +89,7 @@ def path_kinds(template: str) -> dict[str, str]:
     {'space_id': 'space'}
     """
     parts = template.split("/")
-    found = {part[1:-1]: _KINDS[before] for before, part in zip(parts, parts[1:], strict=False) if part[:1] == "{"}
+    found = {part[1:-1]: _KINDS[before] for before, part in pairwise(parts) if part[:1] == "{"}
     return {**found, "name": "spec"} if template.endswith("/invoke") else found
 
 
@@ -106,6 +112,7 @@ async def settle(rc: Recollect, user: User, word: str) -> World:
     run = await memory.run_extraction_for_conversation(closed.id, space_id=space.id)
     usage = UsageRecord(new_id("use"), scope, "extraction", utc_now(), run.id, closed.id, f"{word}-model")
     await rc.store.jobs.add_usage([usage])
+    await rc.jobs.cancel(str(run.id))  # turns would wait for what nobody does
     key = await rc.keys.create(
         "user", name=f"{word} phone", tenant_id=scope.tenant_id, app_id=scope.app_id, user_id=scope.user_id
     )
@@ -125,7 +132,7 @@ async def settle(rc: Recollect, user: User, word: str) -> World:
             "job": str(run.id),
             "key": key.key.id,
             "user": scope.user_id,
-            "session": f"{word}-web",
+            "session": f"web-{crc32(word.encode())}",
             "model": "recollect",
             "spec": SPEC,
             "desk": DESK,

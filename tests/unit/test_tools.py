@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 
 from recollect import ConfigurationError, Tool, ToolCall, ToolResult, ToolSchemaError, image_part, tool
 from recollect.tools import as_tool, dispatch, dispatch_all, tools_by_name
+from recollect.tools.context import current_call
 
 
 class Seat(enum.Enum):
@@ -520,3 +521,23 @@ async def test_a_schema_that_points_elsewhere_is_not_fetched() -> None:
     result = await dispatch(ToolCall("c1", "look", {"x": 1}), [tool_])
     assert result.is_error
     assert "Unresolvable" in result.content
+
+
+async def test_a_tool_can_know_which_call_it_serves() -> None:
+    async def which() -> str:
+        await asyncio.sleep(0)
+        call = current_call()
+        return "none" if call is None else call.id
+
+    def in_a_thread() -> str:
+        call = current_call()
+        return "none" if call is None else call.id
+
+    wanted = [ToolCall("call_1", "which"), ToolCall("call_2", "in_a_thread"), ToolCall("call_3", "which")]
+    assert [result.content for result in await dispatch_all(wanted, [which, in_a_thread])] == [
+        "call_1",
+        "call_2",
+        "call_3",
+    ]
+    assert (await dispatch(ToolCall("call_4", "which"), [which])).content == "call_4"
+    assert current_call() is None

@@ -140,7 +140,8 @@ class Extracting(Asking):
             async with asyncio.timeout(timeout):
                 await self._extractions.catch_up()
                 now = utc_now()  # leases and retries go by the machine's clock
-                jobs = [job for status in ("running", "queued") for job in await self.list_jobs(status=status)]
+                # In the order in which a job goes: one that begins meanwhile is found where it was, or where it is.
+                jobs = [job for status in ("queued", "running") for job in await self.list_jobs(status=status)]
                 return await self._runtime.jobs.wait([job.id for job in jobs if job.due_at <= now])
         except TimeoutError:
             return False

@@ -17,12 +17,13 @@ from recollect.server import health, metrics
 from recollect.server.access import Access
 from recollect.server.callers import Home
 from recollect.server.cors import add_cors
+from recollect.server.express import Express
 from recollect.server.guard import Guard
 from recollect.server.mcp_face import add_mcp
 from recollect.server.observing import Observing
 from recollect.server.openapi import describe, operation_id
 from recollect.server.problems import on_http_error, on_recollect_error, on_validation_error
-from recollect.server.routes import all_routers
+from recollect.server.routes import all_routers, conversations
 from recollect.server.settings import ServerSettings
 from recollect.server.stopping import Stopping
 
@@ -73,6 +74,7 @@ def create_app(
         app.include_router(router)
     mcp = add_mcp(app, home.settings)
     describe(app)
+    app.add_middleware(Express, route=conversations.append_route())
     app.add_middleware(Guard, home=home, access=Access(rc, home.settings))
     add_cors(app, home.settings)
     app.state.home = home

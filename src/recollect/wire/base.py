@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import fields
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -18,6 +18,7 @@ from recollect.types.scope import Scope
 T = TypeVar("T")
 
 
+@lru_cache(maxsize=4_096)
 def camel(name: str) -> str:
     """A field's name on the wire.
 
@@ -46,11 +47,7 @@ class Wire(BaseModel):
         assert self.kind is not None, f"{type(self).__name__} stands for no value"
         given = {name: _plain(getattr(self, name)) for name in type(self).model_fields if name in _names(self.kind)}
         if "scope" in _names(self.kind):
-            given["scope"] = Scope(
-                self.tenant_id,
-                self.app_id,
-                getattr(self, "user_id"),  # noqa: B009
-            )
+            given["scope"] = Scope(*(getattr(self, name) for name in ("tenant_id", "app_id", "user_id")))
         return self.kind(**given)
 
     def encoded(self) -> bytes:
@@ -79,7 +76,7 @@ class Page(Wire, Generic[T]):
 
 
 @cache
-def _names(kind: type[Any]) -> frozenset[str]:
+def _names(kind: Any) -> frozenset[str]:
     return frozenset(field.name for field in fields(kind))
 
 

@@ -319,6 +319,8 @@ async def test_a_request_of_the_same_idempotency_key_is_answered_the_same() -> N
             first = await _ask(client, [user("Pay it.")], False, user="maya", extra_headers=key)
             again = await _ask(client, [user("Pay it.")], False, user="maya", extra_headers=key)
             streamed = await _ask(client, [user("Pay it.")], True, user="maya", extra_headers=key)
+            with pytest.raises(openai.BadRequestError, match="used for another request"):
+                await _ask(client, [user("Pay it twice.")], False, user="maya", extra_headers=key)
             log = await server.said()
     assert first["content"] == again["content"] == streamed["content"] == "Once."
     assert log == [("user", "Pay it."), ("assistant", "Once.")]

@@ -91,6 +91,33 @@ async def test_nothing_is_lost_or_comes_twice_however_slow_a_client_is(
                 assert seen == await of_user(rc, "maya", 0)
 
 
+async def test_what_the_store_gave_is_not_given_again_when_the_feed_comes_to_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with Recollect(":memory:", worker=False) as rc:
+        subscribe, gate = rc.events.subscribe, asyncio.Event()
+
+        async def late(*given: Any, **more: Any) -> AsyncGenerator[Any, None]:
+            async with aclosing(subscribe(*given, **more)) as events:
+                async for event in events:
+                    await gate.wait()
+                    yield event
+
+        monkeypatch.setattr(rc.events, "subscribe", late)
+        await said(rc.user("maya"), 2)
+        hub = Feed(rc)
+        async with aclosing(hub.follow(MAYA, None, None, always)) as other:
+            await position(other)
+            await said(rc.user("maya"), 3)
+            async with aclosing(hub.follow(MAYA, 0, None, always)) as frames:
+                await position(frames)
+                stored = await positions(frames, await rc.events.latest())
+                gate.set()
+                await positions(other, stored[-1])
+                await said(rc.user("maya"), 1)
+                assert await position(frames) == stored[-1] + 1
+
+
 async def test_it_reads_only_while_someone_follows() -> None:
     async with Recollect(":memory:", worker=False) as rc:
         before = asyncio.all_tasks()

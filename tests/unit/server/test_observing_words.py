@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 import warnings
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
@@ -69,28 +70,43 @@ def _filled(schema: dict[str, Any], root: dict[str, Any], depth: int = 0) -> Any
     return numbers.get(kind, WORDS)
 
 
+def _requests(described: dict[str, Any]) -> Iterator[tuple[str, str, Any, dict[str, str]]]:
+    """Method, path, body and query of many requests to every route that ends."""
+    for path, methods in described["paths"].items():
+        if path in ("/ai-events", "/metrics") or path.endswith("/events"):
+            continue
+        for method, route in methods.items():
+            named = [each for each in route.get("parameters", ()) if "in" in each]
+            query = {each["name"]: WORDS for each in named if each["in"] == "query"}
+            content = route.get("requestBody", {}).get("content", {}).get("application/json")
+            for body in _bodies(content["schema"], described) if content else [None]:
+                for asked in ({}, query):
+                    yield method.upper(), re.sub(r"{\w+}", WORDS, path), body, asked
+    for body in ({"jsonrpc": "2.0", "id": 1, "method": WORDS, "params": {WORDS: WORDS}}, [WORDS], _CALL):
+        yield "POST", "/mcp", body, {}
+
+
+_CALL = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": WORDS, "arguments": {WORDS: WORDS}}}
+
+
 @pytest.mark.timeout(120)
 async def test_no_route_logs_what_it_is_sent(app: FastAPI) -> None:
-    described = app.openapi()
+    headers = {
+        "Content-Type": "application/json",
+        "Accept": "application/json, text/event-stream",
+        "X-Recollect-Session": WORDS,
+    }
     with logged() as lines:
-        async with calling(app) as client:
-            for path, methods in described["paths"].items():
-                for method, route in methods.items():
-                    if path in ("/ai-events", "/metrics") or path.endswith("/events"):  # they would not end
-                        continue
-                    at = path
-                    for parameter in route.get("parameters", ()):
-                        if parameter["in"] == "path":
-                            at = at.replace("{" + parameter["name"] + "}", WORDS)
-                    content = route.get("requestBody", {}).get("content", {}).get("application/json")
-                    for body in _bodies(content["schema"], described) if content else [None]:
-                        query = {each["name"]: WORDS for each in route.get("parameters", ()) if each["in"] == "query"}
-                        for given in ({}, query):
-                            sent = None if body is None else json.dumps(body)
-                            headers = {"Content-Type": "application/json", "X-Recollect-Session": WORDS}
-                            async with asyncio.timeout(20):
-                                await client.request(method.upper(), at, content=sent, params=given, headers=headers)
+        async with app.router.lifespan_context(app), calling(app) as client:
+            for method, path, body, query in _requests(app.openapi()):
+                sent = None if body is None else json.dumps(body)
+                async with asyncio.timeout(20):
+                    await client.request(method, path, content=sent, params=query, headers=headers)
     assert len(lines.of_requests()) > 100
+    assert {line["route"] for line in lines.of_requests() if line["method"] == "POST"} >= {
+        "/mcp",
+        "/v1/chat/completions",
+    }
     assert [line for line in lines.lines if WORDS in line] == []
 
 
@@ -100,11 +116,13 @@ async def test_no_line_of_a_turn_or_its_failure_holds_words(app: FastAPI) -> Non
         async with calling(app, user="maya") as client:
             talk = (await client.post("/ai-conversations", json={"namespace": "chat"})).json()
             path = f"/ai-conversations/{talk['id']}"
-            await client.post(f"{path}/user-messages", json={"text": WORDS})
-            await client.post(f"{path}/run-turn", json={"userText": WORDS})
+            said = await client.post(f"{path}/user-messages", json={"content": WORDS})
+            ran = await client.post(f"{path}/run-turn", json={"userText": WORDS})
+            assert (said.status_code, ran.status_code) == (201, 200)
             await client.post("/ai-conversations/chat", json={"text": WORDS, "stream": True})
             rc._runtime.model = FunctionModel(_failing)
-            await client.post(f"{path}/run-turn", json={"userText": WORDS})
+            failed = await client.post(f"{path}/run-turn", json={"userText": WORDS})
+            assert failed.status_code == 500
             await client.post("/ai-conversations/chat", json={"text": WORDS, "stream": True})
             await client.post(f"{path}/rolling-summary")
             await client.post(f"{path}/close")

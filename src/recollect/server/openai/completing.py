@@ -10,7 +10,7 @@ from typing import Any
 
 from recollect.chat import ChatOptions
 from recollect.conversations.turn_requests import Prepared, TurnLog, TurnRequest
-from recollect.errors import AlreadyAnsweredError
+from recollect.errors import AlreadyAnsweredError, IdempotencyConflictError
 from recollect.server.openai.placing import BETWEEN, LOOK_BACK, LogEnd
 from recollect.server.openai.reading import Chat as Sent
 from recollect.server.openai.reading import attached_to, words_of
@@ -20,6 +20,7 @@ from recollect.turn.tolerating import tolerated
 from recollect.turn.values import TurnResult
 from recollect.types import Message, ReplyDelta, TextDelta
 from recollect.types.blocks import TextBlock
+from recollect.types.conversations import MessageDraft, StoredMessage
 from recollect.user import User
 
 
@@ -67,19 +68,22 @@ class Completion(Chat):
             plan=partial(self._plan, end),
         )
 
-    async def _end_of_log(self) -> Sequence[Any]:
+    async def _end_of_log(self) -> Sequence[StoredMessage]:
         if self.conversation_id is None:
             return ()
         reading = self._user.conversations.raw_turns(self.conversation_id, limit=LOOK_BACK)
         return await tolerated(reading, "recall", self._problems) or ()
 
-    def _draft(self, asked: TurnRequest, end: LogEnd) -> Any:
+    def _draft(self, asked: TurnRequest, end: LogEnd) -> MessageDraft | None:
         """What the user says that is not in the log yet; all of it is the message that was stored before."""
         if not self._sent.said or asked.draft is None:
             return None
+        key = asked.draft.idempotency_key
+        if key is not None and end.contradicts(key, self._logged):
+            raise IdempotencyConflictError(key)
         fresh = end.fresh(self._logged)
         content = TextBlock(BETWEEN.join(fresh.texts or self._logged[-1:]))
-        return replace(asked.draft, content=(content,), idempotency_key=asked.draft.idempotency_key or fresh.key)
+        return replace(asked.draft, content=(content,), idempotency_key=key or fresh.key)
 
     async def _resumed(self, asked: TurnRequest, end: LogEnd) -> Prepared:
         """Results of tools are stored first: they belong to the turn that asked for them."""

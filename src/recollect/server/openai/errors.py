@@ -107,10 +107,8 @@ async def error_of(request: Request, error: Caught) -> Response:
 
 def _rewritten(problem: Mapping[str, Any], headers: Mapping[str, str]) -> Response:
     status, body = error_body(problem)
-    kept = {name: value for name, value in headers.items() if name.lower() not in ("content-length", "content-type")}
-    if problem["code"] in _IN_VAIN:
-        kept["x-should-retry"] = "false"
-    return _response(status, body, kept)
+    retry = {"x-should-retry": "false"} if problem["code"] in _IN_VAIN else {}
+    return _response(status, body, {**headers, **retry})
 
 
 def _response(status: int, body: Mapping[str, Any], headers: Mapping[str, str]) -> Response:

@@ -46,6 +46,11 @@ class LogEnd:
         rest = tuple(texts[known:] or texts[-1:])
         return Fresh(rest, self._key("said", *rest))
 
+    def contradicts(self, key: str, texts: Sequence[str]) -> bool:
+        """Whether something else was said under that key."""
+        before = next((each.text for each in self._stored if each.idempotency_key == key), None)
+        return before is not None and not BETWEEN.join(texts).endswith(before)
+
     def missing(self, results: Sequence[Message]) -> list[dict[str, Any]]:
         """The results that are not in the log behind their calls, ready to be appended."""
         return [self._result(each) for each in results if not self._holds(str(each.tool_call_id))]

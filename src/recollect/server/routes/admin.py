@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import tempfile
 from typing import Annotated, Any, Literal
@@ -10,7 +11,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Response
 from pydantic import AwareDatetime
 
-from recollect.errors import InvalidArgumentError
+from recollect.errors import InvalidArgumentError, StoreFullError
 from recollect.server.answers import answer, problems
 from recollect.server.callers import Caller, CallerIs
 from recollect.server.files import FileAnswer
@@ -54,8 +55,10 @@ async def export_user_data(
         await user.admin.export_user_data(to=file, format=format, include_vectors=include_vectors)
         size = await asyncio.to_thread(file.seek, 0, os.SEEK_END)
         await asyncio.to_thread(file.seek, 0)
-    except BaseException:
+    except BaseException as error:
         file.close()
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            raise StoreFullError("There is no room for the export: free some where temporary files are.") from error
         raise
     return FileAnswer(file, size, f"export.{format}", _MEDIA[format], caller.home.settings.stalled_seconds)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, Path, Query, Response
+from fastapi.routing import APIRoute
 
 from recollect.errors import InvalidArgumentError, NotFoundError
 from recollect.server.answers import (
@@ -170,6 +171,11 @@ async def _messages(
     shown = found[:most] if forward else found[-most:]
     following = write_cursor(str(shown[-1 if forward else 0].seq)) if has_more else None
     return answer(Page[Any](items=[MessageWire.of(each) for each in shown], next_cursor=following))
+
+
+def append_route() -> APIRoute:
+    """The route of `append_user_message`."""
+    return next(route for route in router.routes if getattr(route, "endpoint", None) is append_user_message)  # type: ignore[return-value]
 
 
 def with_key(given: dict[str, Any], key: str | None) -> dict[str, Any]:

@@ -1,0 +1,99 @@
+"""The shortest way for what is sent most: a user's message.
+
+The ordinary route would do, at twice the cost: most of that is finding the route and taking the request apart for it.
+Whatever is not plain here goes the ordinary way, with the body that was read, so there is one set of rules and answers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import ValidationError
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from recollect.errors import RecollectError
+from recollect.server.callers import Caller
+from recollect.server.problems import problem_of
+from recollect.wire.conversations import AppendUserMessage, MessageWire
+
+BEFORE, AFTER = "/ai-conversations/", "/user-messages"
+LONGEST = 64 * 1024
+"""Larger bodies come in parts, and are rare."""
+
+_HEADERS = [(b"content-type", b"application/json")]
+
+
+class Express:
+    """Answers `POST /ai-conversations/{id}/user-messages` with a text, and passes everything else on."""
+
+    def __init__(self, app: ASGIApp, route: Any) -> None:
+        self._app = app
+        self._route = route
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        id = _conversation_id(scope)
+        if id is None:
+            await self._app(scope, receive, send)
+            return
+        first = await receive()
+        said = _plain_text(scope, first)
+        if said is None:
+            await self._app(scope, _Again(first, receive).receive, send)
+            return
+        scope["route"] = self._route  # for logs and metrics
+        caller: Caller = scope["state"]["caller"]
+        try:
+            stored = await caller.user.conversations.append_user_message(id, **said.arguments())
+        except RecollectError as error:
+            await problem_of(error, scope["state"].get("request_id"))(scope, receive, send)
+            return
+        body = MessageWire.of(stored).encoded()
+        length = (b"content-length", b"%d" % len(body))
+        await send({"type": "http.response.start", "status": 201, "headers": [*_HEADERS, length]})
+        await send({"type": "http.response.body", "body": body})
+
+
+class _Again:
+    """A body whose first part was read already."""
+
+    def __init__(self, first: Message, receive: Receive) -> None:
+        self._first: Message | None = first
+        self._receive = receive
+
+    async def receive(self) -> Message:
+        """That part, then what follows it."""
+        if self._first is None:
+            return await self._receive()
+        first, self._first = self._first, None
+        return first
+
+
+def _conversation_id(scope: Scope) -> str | None:
+    """The id in the path, if it is that path and nothing about the request is out of the ordinary."""
+    if scope["type"] != "http" or scope["method"] != "POST" or scope.get("root_path") or scope["query_string"]:
+        return None
+    path: str = scope["path"]
+    if not path.startswith(BEFORE) or not path.endswith(AFTER):
+        return None
+    id = path[len(BEFORE) : -len(AFTER)]
+    return id if id.isascii() and id.replace("_", "").isalnum() and len(id) < 100 else None
+
+
+def _plain_text(scope: Scope, first: Message) -> AppendUserMessage | None:
+    """What is said, if it is a text that came whole, as JSON, and without a key in the headers."""
+    if first["type"] != "http.request" or first.get("more_body") or len(first["body"]) > LONGEST:
+        return None
+    is_json = False
+    for name, value in scope["headers"]:
+        if name == b"content-type":
+            is_json = value == b"application/json"
+        elif name == b"idempotency-key":
+            return None
+    if not is_json:
+        return None
+    try:
+        said = AppendUserMessage.model_validate_json(first["body"])
+    except ValidationError:
+        return None
+    limit = scope["state"]["caller"].home.settings.text_length
+    return said if isinstance(said.content, str) and len(first["body"]) <= limit else None

@@ -1,0 +1,51 @@
+"""The feed over HTTP on every store: what was missed comes first, then what happens, each once and to its owner."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from recollect import Recollect
+from recollect.server import ServerSettings, create_app
+from tests.support.http_server import serving
+from tests.support.streams import Frame, next_of, opened
+
+KEPT = "message.appended"
+
+
+@pytest.fixture
+async def server(rc: Recollect) -> AsyncIterator[str]:
+    async with serving(create_app(rc, ServerSettings(), opens=False)) as url:
+        yield url
+
+
+async def said(rc: Recollect, user_id: str, tenant_id: str, *texts: str) -> None:
+    user = rc.user(user_id, tenant_id)
+    talk = await user.conversations.find_or_create("chat")
+    for text in texts:
+        await user.conversations.append_user_message(talk.id, text)
+
+
+async def ids(frames: AsyncIterator[Frame], count: int) -> list[int]:
+    return [int((await next_of(frames, KEPT)).id or 0) for _ in range(count)]
+
+
+async def test_a_feed_goes_on_where_it_was_and_is_of_one_user(rc: Recollect, server: str) -> None:
+    secret = (await rc.keys.create("user", tenant_id="acme", user_id="maya")).secret
+    headers = {"Authorization": f"Bearer {secret}"}
+    await said(rc, "maya", "acme", "one", "two")
+    await said(rc, "maya", "globex", "not hers")
+    async with opened(server, f"/ai-events?after=0&types={KEPT}", headers=headers) as (_, frames):
+        seen = await ids(frames, 2)
+        await said(rc, "omar", "acme", "not hers")
+        await said(rc, "maya", "acme", "three")
+        seen += await ids(frames, 1)
+    writing = asyncio.create_task(said(rc, "maya", "acme", *map(str, range(20))))
+    more = {**headers, "Last-Event-ID": str(seen[-1])}
+    async with opened(server, f"/ai-events?types={KEPT}", headers=more) as (_, frames):
+        seen += await ids(frames, 20)
+    await writing
+    kept = await rc.events.read(0, types=[KEPT], tenant_id="acme", user_id="maya")
+    assert seen == [event.position for event in kept]

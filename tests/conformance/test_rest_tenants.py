@@ -1,0 +1,297 @@
+"""Nobody reaches what is another's by REST: of another tenant, another app, or another user of the same one.
+
+The requests are made for every operation that the contract has, with another's id in each place that takes one.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import httpx2
+import pytest
+
+from recollect import Recollect
+from recollect.server import ServerSettings, create_app
+from recollect.types.access import Role
+from tests.support.http_server import calling, serving
+from tests.support.rest_requests import ENDLESS, Operation, Place, missing, operations
+from tests.support.rest_world import World, begin_session, desk, open_world, settle
+
+WORD = "Zanzibar"
+SETTINGS = ServerSettings(rate_limit=None, failure_limit=None)
+
+DOCUMENT: dict[str, Any] = create_app(Recollect(":memory:"), SETTINGS, agents=[desk()]).openapi()
+OPERATIONS = operations(DOCUMENT)
+
+WITHOUT_A_CREDENTIAL = frozenset({"live", "ready", "read_metrics"})
+
+# Where an id of another's is as good as a name that nobody has, or is a name that one gives oneself.
+OTHERWISE = {
+    ("recall_by_entity", "entityIdOrName"),
+    ("recall_timeline", "entityIdOrName"),
+    ("list_jobs", "conversationId"),
+    ("list_everyones_jobs", "conversationId"),
+    ("get_usage", "jobId"),
+    ("create_conversation", "sessionId"),
+    ("find_or_create_conversation", "sessionId"),
+    ("chat", "sessionId"),
+}
+
+
+@dataclass
+class Intruder:
+    """Someone with a valid credential, and things of their own."""
+
+    world: World
+    role: Role
+    client: httpx2.AsyncClient
+    is_of_another_app: bool
+
+    async def ask(self, **request: Any) -> httpx2.Response:
+        answer = await self.client.request(**request)
+        about = f"{request['method']} {request['url']}: {answer.status_code} {answer.text[:500]}"
+        assert answer.status_code < 500, about
+        assert WORD not in answer.text, about
+        return answer
+
+
+@pytest.fixture
+async def rc(url: str) -> AsyncIterator[Recollect]:
+    async with open_world(url) as opened:
+        yield opened
+
+
+@pytest.fixture
+def app(rc: Recollect) -> Any:
+    return create_app(rc, SETTINGS, agents=[desk()], opens=False)
+
+
+async def settled(rc: Recollect, app: Any, scope: tuple[str, str, str], role: Role, word: str) -> tuple[World, str]:
+    """Someone with one of everything, and the secret of a key of theirs."""
+    tenant, app_id, user = scope
+    world = await settle(rc, rc.user(user, tenant, app_id), word)
+    owner = user if role == "user" else None
+    secret = (await rc.keys.create(role, tenant_id=tenant, app_id=app_id, user_id=owner)).secret
+    async with calling(app, secret, user) as client:
+        await begin_session(client, world)
+    return world, secret
+
+
+@pytest.fixture
+async def victim(rc: Recollect, app: Any) -> World:
+    return (await settled(rc, app, ("acme", "default", "maya"), "app", WORD))[0]
+
+
+INTRUDERS: dict[str, tuple[tuple[str, str, str], Role]] = {
+    "admin of another tenant": (("globex", "default", "maya"), "admin"),
+    "admin of another app": (("acme", "shop", "maya"), "admin"),
+    "another user": (("acme", "default", "omar"), "user"),
+    "another user of an app": (("acme", "default", "olga"), "app"),
+}
+
+
+@pytest.fixture
+async def intruders(rc: Recollect, app: Any, victim: World) -> AsyncIterator[list[Intruder]]:
+    async with AsyncExitStack() as stack:
+        found = []
+        for number, (scope, role) in enumerate(INTRUDERS.values()):
+            world, secret = await settled(rc, app, scope, role, f"Oslo{number}")
+            client = await stack.enter_async_context(calling(app, secret, scope[2]))
+            found.append(Intruder(world, role, client, scope[:2] != ("acme", "default")))
+        yield found
+
+
+def test_every_place_that_takes_an_id_is_tried() -> None:
+    assert {each.id: missing(DOCUMENT, each) for each in OPERATIONS if missing(DOCUMENT, each)} == {}
+
+
+async def test_everyones_own_things_are_reached_by_the_same_requests() -> None:
+    """So that what is refused to others is refused because it is not theirs."""
+    async with open_world(":memory:") as rc:
+        app = create_app(rc, SETTINGS, agents=[desk()], opens=False)
+        refused = {}
+        for number, operation in enumerate(OPERATIONS):
+            if operation.id in ENDLESS | WITHOUT_A_CREDENTIAL:
+                continue
+            world, secret = await settled(rc, app, ("acme", f"app{number}", "maya"), "admin", f"Oslo{number}")
+            async with calling(app, secret, "maya") as client:
+                answer = await client.request(**operation.request(lambda _, kind, own=world: own.id_of(kind)))
+            if answer.status_code >= 300:
+                refused[operation.id] = answer.text
+    assert refused == {}
+
+
+async def test_nobody_reaches_what_is_anothers(rc: Recollect, victim: World, intruders: list[Intruder]) -> None:
+    before = await kept(rc, victim)
+    for intruder in intruders:
+        for operation in OPERATIONS:
+            if operation.id not in ENDLESS | WITHOUT_A_CREDENTIAL:
+                await try_everything(operation, intruder, victim)
+    assert await kept(rc, victim) == before
+
+
+async def try_everything(operation: Operation, intruder: Intruder, victim: World) -> None:
+    """Put another's id in each place, one by one and in all of them."""
+    tries = [(place,) for place in operation.places]
+    for stolen in [*tries, operation.places] if len(tries) > 1 else tries or [()]:
+        answer = await intruder.ask(**operation.request(chooser(intruder.world, victim, stolen)))
+        about = f"{intruder.role} {operation.id} {stolen}: {answer.status_code} {answer.text[:300]}"
+        if answer.status_code == 403:
+            assert operation.path.startswith("/ai-admin"), about
+            assert intruder.role != "admin", about
+        elif any(is_refused(operation, place, intruder) for place in stolen):
+            assert answer.status_code == 404, about
+        else:
+            assert answer.status_code < 500, about
+
+
+def chooser(own: World, others: World, stolen: tuple[Place, ...]) -> Any:
+    return lambda place, kind: (others if place in stolen and kind not in ("word", "user") else own).id_of(kind)
+
+
+def is_refused(operation: Operation, place: Place, intruder: Intruder) -> bool:
+    """Whether an id in that place must be of something that is there."""
+    if operation.id == "respond":
+        return not intruder.is_of_another_app  # in one app a session's id is one user's
+    return (operation.id, place.name) not in OTHERWISE
+
+
+async def kept(rc: Recollect, world: World) -> dict[str, Any]:
+    """All that is kept of someone, and what is about them."""
+    export = await world.user.admin.export_user_data()
+    scope = world.user.scope
+    of_app = {"tenant_id": scope.tenant_id, "app_id": scope.app_id}
+    return {
+        **{name: value for name, value in export.items() if name != "exported_at"},
+        "jobs": [each for each in await rc.jobs.list(**of_app) if each.scope == scope],
+        "bindings": [each for each in await rc.bindings.list(**of_app) if each.created_by == scope.user_id],
+        "keys": [each for each in await rc.keys.list(**of_app) if each.user_id == scope.user_id],
+        "events": [each for each in await rc.events.read(limit=1_000) if each.scope == scope],
+    }
+
+
+async def test_lists_go_on_from_no_place_of_anothers(victim: World, intruders: list[Intruder]) -> None:
+    for intruder in intruders:
+        for operation in OPERATIONS:
+            if "cursor" in parameters(operation):
+                own = operation.request(lambda _, kind, world=intruder.world: world.id_of(kind))
+                for id in victim.ids.values():
+                    cursor = base64.urlsafe_b64encode(id.encode()).decode().rstrip("=")
+                    answer = await intruder.ask(**{**own, "params": {**own.get("params", {}), "cursor": cursor}})
+                    assert answer.status_code in (200, 403, 404, 422)
+
+
+async def test_a_users_credential_is_for_no_other_user(app: Any, rc: Recollect, victim: World) -> None:
+    before = await kept(rc, victim)
+    secret = (await rc.keys.create("user", tenant_id="acme", user_id="omar")).secret
+    async with calling(app, secret, "maya") as client:
+        for operation in OPERATIONS:
+            if operation.id not in WITHOUT_A_CREDENTIAL:
+                answer = await client.request(**operation.request(lambda _, kind: victim.id_of(kind)))
+                assert answer.status_code == 403, operation.id
+                assert WORD not in answer.text
+    assert await kept(rc, victim) == before
+
+
+@pytest.mark.parametrize("role", ["user", "app"])
+async def test_only_an_admin_names_another_user_in_a_request(
+    app: Any, rc: Recollect, victim: World, role: Role
+) -> None:
+    before = await kept(rc, victim)
+    secret = (await rc.keys.create(role, tenant_id="acme", user_id="omar" if role == "user" else None)).secret
+    tried = []
+    async with calling(app, secret, "omar") as client:
+        for operation in OPERATIONS:
+            request = operation.request(lambda _, kind: victim.id_of(kind))
+            for part, named in user_places(operation):
+                if (operation.id, role) in (("create_binding", "app"), ("create_chat_completion", "app")):
+                    continue
+                given = {**request, part: {**request.get(part, {}), **named}}
+                answer = await client.request(**given)
+                assert answer.status_code == 403, f"{operation.id}: {answer.status_code} {answer.text[:300]}"
+                tried.append(operation.id)
+    assert {"export_user_data", "delete_user_data", "get_usage", "get_usage_totals", "create_key"} <= set(tried)
+    assert await kept(rc, victim) == before
+
+
+def user_places(operation: Operation) -> list[tuple[str, dict[str, Any]]]:
+    """How a request names the user, in each part of it that can."""
+    found: list[tuple[str, dict[str, Any]]] = []
+    if "userId" in parameters(operation):
+        found.append(("params", {"userId": "maya"}))
+    body = operation.described.get("requestBody")
+    if body is not None:
+        schema = body["content"]["application/json"]["schema"]
+        properties = DOCUMENT["components"]["schemas"][schema["$ref"].rpartition("/")[2]]["properties"]
+        found += [("json", {name: "maya"}) for name in ("userId", "user") if name in properties]
+        if "conversationScope" in properties:
+            found += [("json", {"conversationScope": {"userId": user}}) for user in ("maya", "*")]
+    return found
+
+
+def parameters(operation: Operation) -> set[str]:
+    """What a request can have besides a body."""
+    return {each["name"] for each in operation.described["parameters"] if "name" in each}
+
+
+async def test_an_admin_of_another_tenant_who_names_the_user_gets_their_own(
+    rc: Recollect, victim: World, intruders: list[Intruder]
+) -> None:
+    before = await kept(rc, victim)
+    for intruder in intruders[:2]:
+        for operation in OPERATIONS:
+            for part, named in user_places(operation):
+                request = operation.request(lambda _, kind, world=intruder.world: world.id_of(kind))
+                await intruder.ask(**{**request, part: {**request.get(part, {}), **named}})
+            if "everyone" in parameters(operation) and operation.id not in ENDLESS:
+                await intruder.ask(method="GET", url=operation.path, params={"everyone": True})
+    assert await kept(rc, victim) == before
+
+
+async def test_an_idempotency_key_gives_nobody_anothers_answer(
+    app: Any, rc: Recollect, victim: World, intruders: list[Intruder]
+) -> None:
+    secret = (await rc.keys.create("app", tenant_id="acme")).secret
+    same: dict[str, Any] = {"json": {"name": "goals"}, "headers": {"Idempotency-Key": "once"}}
+    async with calling(app, secret, "maya") as client:
+        first = (await client.post("/ai-memory/spaces", **same)).json()
+    made = {first["id"]}
+    for intruder in intruders:
+        answer = await intruder.ask(method="POST", url="/ai-memory/spaces", **same)
+        assert answer.status_code == 201
+        assert "Idempotency-Replayed" not in answer.headers
+        made.add(answer.json()["id"])
+    assert len(made) == 1 + len(intruders)
+
+
+async def test_events_of_others_are_never_heard(app: Any, rc: Recollect, victim: World) -> None:
+    omar = rc.user("omar", "acme")
+    last = await omar.conversations.create("the-last-one")
+    cases: list[tuple[Role, dict[str, str], str]] = [
+        ("user", {"tenant_id": "acme", "user_id": "omar"}, last.id),
+        ("admin", {"tenant_id": "globex"}, (await rc.user("maya", "globex").conversations.create("own")).id),
+    ]
+    async with serving(app) as url:
+        for role, whose, own in cases:
+            secret = (await rc.keys.create(role, **whose)).secret
+            async with calling(app, secret) as client:
+                client = httpx2.AsyncClient(base_url=url, headers=client.headers, timeout=20)
+            query: dict[str, Any] = {"after": "0", **({"everyone": "true"} if role == "admin" else {})}
+            heard = ""
+            async with client, client.stream("GET", "/ai-events", params=query) as answer:
+                assert answer.status_code == 200
+                async for line in answer.aiter_lines():
+                    heard += line
+                    if own in line:
+                        break
+            assert WORD not in heard
+            assert not any(id in heard for kind, id in victim.ids.items() if kind not in ("user", "session", "model"))
+
+
+def test_markers_are_what_a_victim_has() -> None:
+    assert WORD not in json.dumps(DOCUMENT)

@@ -1,0 +1,193 @@
+"""A well-formed request for every operation of the REST interface, about whatever things one likes.
+
+In a template `$conversation` stands for the id of a conversation, and so on for the kinds of `World.ids`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tests.support.rest_world import path_kinds
+
+ATOM: dict[str, Any] = {
+    "text": "Likes Rome",
+    "sourceConversationId": "$conversation",
+    "sourceMessageIds": ["$message"],
+    "entityIds": ["$entity"],
+}
+SAID = {"content": "Hello"}
+
+BODIES: dict[str, Any] = {
+    "create_conversation": {"namespace": "chat", "sessionId": "$session"},
+    "find_or_create_conversation": {"namespace": "chat", "sessionId": "$session"},
+    "close_stale_conversations": {"olderThan": 1_000_000},
+    "append_messages": {"messages": [{"role": "user", **SAID}]},
+    "chat": {
+        "text": "Hello",
+        "conversationId": "$conversation",
+        "sessionId": "$session",
+        "recall": {"memorySpaceId": "$space"},
+    },
+    "run_turn": {"userText": "Hello", "memorySpaceId": "$space"},
+    "append_user_message": SAID,
+    "append_assistant_turn": SAID,
+    "append_tool_result": {"toolUseId": "tu_1", **SAID},
+    "append_system_message": SAID,
+    "append_turn": {"userContent": "Hello", "assistant": SAID},
+    "refresh_rolling_summary": {},
+    "create_space": {"name": "goals"},
+    "add_atom": ATOM,
+    "add_atoms": {"atoms": [ATOM]},
+    "supersede_atom": ATOM,
+    "remember_conversation": {"conversationId": "$conversation"},
+    "create_entity": {"type": "PERSON", "canonicalName": "Ana"},
+    "merge_entities": {"aliasId": "$alias"},
+    "recall_by_topic": {"query": "Rome"},
+    "recall_by_entity": {"entityIdOrName": "$entity"},
+    "recall_timeline": {"entityIdOrName": "$entity"},
+    "create_binding": {
+        "conversationScope": {"namespace": "chat", "userId": "$user"},
+        "memorySpaceIds": ["$space"],
+    },
+    "update_binding": {"enabled": False},
+    "run_extraction": {"conversationId": "$closed", "spaceId": "$space"},
+    "wait_for_extraction": {"timeout": 0},
+    "build_working_context": {"conversationId": "$conversation", "memorySpaceId": "$space"},
+    "invoke_agent": {
+        "arguments": {"userMessage": "Hello"},
+        "conversationId": "$conversation",
+        "memorySpaceId": "$space",
+    },
+    "respond": {"message": "Hello", "sessionId": "$session"},
+    "create_session": {"id": "web-43"},
+    "update_session": {"status": "active"},
+    "delete_user_data": {"confirm": True},
+    "update_anyones_binding": {"enabled": False},
+    "close_everyones_stale": {"olderThan": 1_000_000},
+    "replay_conversations": {},
+    "create_key": {"role": "app"},
+    "create_chat_completion": {"model": "recollect", "messages": [{"role": "user", "content": "Hello"}]},
+}
+QUERIES: dict[str, dict[str, str]] = {
+    "find_conversation": {"namespace": "$word-talks", "sessionId": "$word-session"},
+    "find_entity_by_name": {"name": "$word Ann"},
+    "list_jobs": {"conversationId": "$closed"},
+    "list_everyones_jobs": {"conversationId": "$closed"},
+    "get_usage": {"jobId": "$job"},
+    "get_diagram": {"sessionId": "$session"},
+}
+HEADERS: dict[str, dict[str, str]] = {"create_chat_completion": {"X-Recollect-Conversation": "$conversation"}}
+ENDLESS = frozenset({"follow_events"})
+"""What never ends by itself, and is tested by a real connection."""
+
+_ID = re.compile(r"(^id|Id|Ids|IdOrName)$")
+NOT_IDS = frozenset({"traceId", "templateId", "toolUseId", "toolUseIds", "userId"})
+"""What only sounds like the id of something that is kept, and users, who are tested by themselves."""
+
+NAMES_OF_ONES_OWN = frozenset({("create_session", "id")})
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where in a request an id stands."""
+
+    part: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """An operation of the contract, and the places of ids in a request for it."""
+
+    id: str
+    method: str
+    path: str
+    described: dict[str, Any]
+    places: tuple[Place, ...]
+
+    def request(self, choose: Callable[[Place, str], str]) -> dict[str, Any]:
+        """The arguments of a client's `request`; `choose` gives the id of a kind for a place."""
+        path = self.path
+        for name, kind in path_kinds(self.path).items():
+            path = path.replace(f"{{{name}}}", choose(Place("path", name), kind))
+        made: dict[str, Any] = {"method": self.method, "url": path}
+        for part, given in (("params", QUERIES), ("headers", HEADERS), ("json", BODIES)):
+            if self.id in given:
+                made[part] = _filled(given[self.id], part, "", choose)
+        return made
+
+
+def operations(document: dict[str, Any]) -> list[Operation]:
+    """All operations of a contract. What would delete everything, or gives new things others' names, comes last."""
+    found = [
+        Operation(each["operationId"], method.upper(), path, each, tuple(_places(path, each["operationId"])))
+        for path, methods in document["paths"].items()
+        for method, each in methods.items()
+    ]
+    return sorted(
+        found, key=lambda each: (each.id == "delete_user_data", each.id == "respond", each.method == "DELETE")
+    )
+
+
+def missing(document: dict[str, Any], operation: Operation) -> list[str]:
+    """Places of ids that the contract has and the requests here have not."""
+    known = {place.name for place in operation.places}
+    given = [each for each in operation.described["parameters"] if "$ref" not in each and each["in"] != "path"]
+    named = [each["name"] for each in given]
+    body = operation.described.get("requestBody")
+    if body is not None:
+        if operation.id not in BODIES:
+            return ["a body"]
+        named += _properties(document, body["content"]["application/json"]["schema"], set())
+    wanted = {name for name in named if _ID.search(name) or name == "X-Recollect-Conversation"}
+    own = {name for of, name in NAMES_OF_ONES_OWN if of == operation.id}
+    return sorted(wanted - known - NOT_IDS - own)
+
+
+def _places(path: str, id: str) -> Iterator[Place]:
+    for name, kind in path_kinds(path).items():
+        if kind not in ("spec", "desk", "model"):
+            yield Place("path", name)
+    seen: list[Place] = []
+
+    def note(place: Place, kind: str) -> str:
+        if kind not in ("user", "word"):
+            seen.append(place)
+        return ""
+
+    for part, given in (("params", QUERIES), ("headers", HEADERS), ("json", BODIES)):
+        _filled(given.get(id), part, "", note)
+    yield from dict.fromkeys(seen)
+
+
+_KIND = re.compile(r"\$([a-z]+)")
+
+
+def _filled(template: Any, part: str, name: str, choose: Callable[[Place, str], str]) -> Any:
+    if isinstance(template, dict):
+        return {each: _filled(value, part, each, choose) for each, value in template.items()}
+    if isinstance(template, list):
+        return [_filled(value, part, name, choose) for value in template]
+    if isinstance(template, str):
+        return _KIND.sub(lambda found: choose(Place(part, name), found[1]), template)
+    return template
+
+
+def _properties(document: dict[str, Any], schema: dict[str, Any], seen: set[str]) -> Iterator[str]:
+    """The names of all fields of a body, at any depth."""
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
+        if name not in seen:
+            yield from _properties(document, document["components"]["schemas"][name], {*seen, name})
+        return
+    if schema.get("title") == "ContentBlock":  # of the provider's making
+        return
+    for name, each in schema.get("properties", {}).items():
+        yield name
+        yield from _properties(document, each, seen)
+    for each in (*schema.get("anyOf", ()), *schema.get("allOf", ()), schema.get("items")):
+        if each is not None:
+            yield from _properties(document, each, seen)

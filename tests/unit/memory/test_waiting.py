@@ -1,0 +1,29 @@
+"""Waiting for extraction: a job that begins while it is looked for is waited for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from recollect import Job, Recollect
+
+
+async def test_a_job_that_begins_between_two_looks_is_not_overlooked(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Recollect(":memory:", worker=False) as rc:
+        maya = rc.user("maya")
+        space = await maya.memory.create_space("default")
+        await maya.memory.create_binding({"namespace": "chat", "user_id": "maya"}, [space.id])
+        talk = await maya.conversations.create("chat")
+        await maya.conversations.append_user_message(talk.id, "I keep bees.")
+        [job] = await maya.memory.run_extraction_for_conversation(talk.id)
+        memory = maya.memory
+        looks = 0
+
+        async def listed(*_: Any, status: str, **__: Any) -> list[Job]:
+            nonlocal looks
+            looks += 1
+            return [job] if status == ("queued" if looks == 1 else "running") else []
+
+        monkeypatch.setattr(memory, "list_jobs", listed)
+        assert not await memory.wait_for_extraction(0.2)
