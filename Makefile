@@ -8,13 +8,14 @@ OPENSEARCH := tests/support/servers/opensearch/pom.xml
 
 .PHONY: run test check format bench clean
 
-run: $(READY)  ## chats that are remembered, conversations kept and turned into memories, a flight booked, a session kept; run it twice
+run: $(READY)  ## chats that are remembered, conversations kept and turned into memories, a flight booked, a session kept, a memory served; run it twice
 	$(BIN)/python examples/chatting.py
 	$(BIN)/python examples/kept_conversation.py
 	$(BIN)/python examples/remembering.py
 	$(BIN)/python examples/becoming_memories.py
 	$(BIN)/python examples/flight_booking.py
 	$(BIN)/python examples/kept_sessions.py
+	$(BIN)/python examples/served_memory.py
 
 test: $(SERVERS)  ## all tests, docs included
 	$(BIN)/python -m pytest -q -n 3 --dist worksteal

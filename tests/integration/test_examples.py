@@ -96,3 +96,12 @@ async def test_a_chat_is_remembered_in_another_process_and_asks_for_consent(tmp_
         assert "Try Ao 26 in Lisbon: it is vegetarian, as you are. Shall I book?" in output
         assert "remembered since 2026-03-05" in output
         assert "[waits for your consent: book_table{'place': 'Ao 26'}]\nA table at Ao 26 is booked." in output
+
+
+async def test_a_served_memory_is_one_tenants_alone() -> None:
+    code, output = await run("served_memory.py")
+    assert code == 0, output
+    assert "> I'm Maya. I moved to Lisbon, and I'm vegetarian now.\nNoted.\n" in output
+    assert "  [message.appended]\n  [conversation.closed]\n  [extraction.queued]\n  [atom.added]\n" in output
+    assert "Try Ao 26: it is vegetarian.\n  remembered from conv_" in output
+    assert "[another tenant's Maya has 0 conversations]\n[NotFoundError: There is no conversation 'conv_" in output

@@ -96,7 +96,8 @@ def path_kinds(template: str) -> dict[str, str]:
 async def settle(rc: Recollect, user: User, word: str) -> World:
     """One of everything, each with `word` in it wherever there is text."""
     talks, memory, scope = user.conversations, user.memory, user.scope
-    talk = await talks.create(f"{word}-talks", f"{word} title", f"{word}-session", {"source": word})
+    number = crc32(word.encode())
+    talk = await talks.create("talks", f"{word} title", f"talk-{number}", {"source": word})
     said = await talks.append_user_message(talk.id, f"{word} said", idempotency_key=f"{word}-key")
     await talks.append_assistant_turn(talk.id, f"{word} answered")
     closed = await talks.create(f"{word}-closed", f"{word} closed")
@@ -132,7 +133,8 @@ async def settle(rc: Recollect, user: User, word: str) -> World:
             "job": str(run.id),
             "key": key.key.id,
             "user": scope.user_id,
-            "session": f"web-{crc32(word.encode())}",
+            "session": f"web-{number}",
+            "talk": f"talk-{number}",
             "model": "recollect",
             "spec": SPEC,
             "desk": DESK,

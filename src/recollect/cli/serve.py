@@ -163,9 +163,10 @@ def told(options: ServeOptions, address: str) -> list[str]:
     mcp = ", MCP at /mcp" if importlib.util.find_spec("mcp") else ""
     lines = [f"Recollect serves {address}: its paths are described at /docs{mcp}."]
     if options.open:
+        kept = f"make a key with {key_command(options.url)} and start again."
+        then = "a store in memory has none." if options.url == ":memory:" else kept
         lines.append(
-            "There is no API key, so everyone on this machine may do everything, and nobody else anything:"
-            f" make a key with {key_command(options.url)} and start again."
+            f"There is no API key, so everyone on this machine may do everything, and nobody else anything: {then}"
         )
     return lines
 

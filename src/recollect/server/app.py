@@ -21,6 +21,7 @@ from recollect.server.express import Express
 from recollect.server.guard import Guard
 from recollect.server.mcp_face import add_mcp
 from recollect.server.observing import Observing
+from recollect.server.openai.errors import OpenAIErrors
 from recollect.server.openapi import describe, operation_id
 from recollect.server.problems import on_http_error, on_recollect_error, on_validation_error
 from recollect.server.routes import all_routers, conversations
@@ -40,7 +41,7 @@ def create_app(
 
     It opens the Recollect when it starts and closes it when it ends, unless `opens` is False: then that is yours.
     `agents` are those with routes that are served under `/ai-agents`, besides what `rc.register_agent` knows. Without
-    `ServerSettings(open=True)` every request needs a credential: `await rc.keys.create(...)` or `recollect keys create`.
+    `ServerSettings(open=True)` every request needs a credential: `rc.keys.create(...)`, or `recollect keys create`.
     """
     home = Home(rc, settings or ServerSettings(), _named(agents))
 
@@ -81,6 +82,7 @@ def create_app(
     app.state.stopping = Stopping()
     app.state.readiness = health.Readiness(rc)
     app.state.metrics = metrics.Metrics()
+    app.add_middleware(OpenAIErrors)
     app.add_middleware(Observing, metrics=app.state.metrics)  # the last one added is the outermost
     return app
 

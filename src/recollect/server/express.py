@@ -18,7 +18,7 @@ from recollect.wire.conversations import AppendUserMessage, MessageWire
 
 BEFORE, AFTER = "/ai-conversations/", "/user-messages"
 LONGEST = 64 * 1024
-"""Larger bodies come in parts, and are rare."""
+"""Larger bodies are rare."""
 
 _HEADERS = [(b"content-type", b"application/json")]
 
@@ -35,10 +35,12 @@ class Express:
         if id is None:
             await self._app(scope, receive, send)
             return
-        first = await receive()
-        said = _plain_text(scope, first)
+        parts = [await receive()]
+        while parts[-1].get("more_body") and sum(len(part["body"]) for part in parts) <= LONGEST:
+            parts.append(await receive())
+        said = _plain_text(scope, parts)
         if said is None:
-            await self._app(scope, _Again(first, receive).receive, send)
+            await self._app(scope, _Again(parts, receive).receive, send)
             return
         scope["route"] = self._route  # for logs and metrics
         caller: Caller = scope["state"]["caller"]
@@ -54,18 +56,15 @@ class Express:
 
 
 class _Again:
-    """A body whose first part was read already."""
+    """A body of which some parts were read already."""
 
-    def __init__(self, first: Message, receive: Receive) -> None:
-        self._first: Message | None = first
+    def __init__(self, parts: list[Message], receive: Receive) -> None:
+        self._parts = iter(parts)
         self._receive = receive
 
     async def receive(self) -> Message:
-        """That part, then what follows it."""
-        if self._first is None:
-            return await self._receive()
-        first, self._first = self._first, None
-        return first
+        """Those parts, then what follows them."""
+        return next(self._parts, None) or await self._receive()
 
 
 def _conversation_id(scope: Scope) -> str | None:
@@ -79,10 +78,11 @@ def _conversation_id(scope: Scope) -> str | None:
     return id if id.isascii() and id.replace("_", "").isalnum() and len(id) < 100 else None
 
 
-def _plain_text(scope: Scope, first: Message) -> AppendUserMessage | None:
+def _plain_text(scope: Scope, parts: list[Message]) -> AppendUserMessage | None:
     """What is said, if it is a text that came whole, as JSON, and without a key in the headers."""
-    if first["type"] != "http.request" or first.get("more_body") or len(first["body"]) > LONGEST:
+    if parts[-1]["type"] != "http.request" or parts[-1].get("more_body"):
         return None
+    body = parts[0]["body"] if len(parts) == 1 else b"".join(part["body"] for part in parts)
     is_json = False
     for name, value in scope["headers"]:
         if name == b"content-type":
@@ -92,8 +92,8 @@ def _plain_text(scope: Scope, first: Message) -> AppendUserMessage | None:
     if not is_json:
         return None
     try:
-        said = AppendUserMessage.model_validate_json(first["body"])
+        said = AppendUserMessage.model_validate_json(body)
     except ValidationError:
         return None
     limit = scope["state"]["caller"].home.settings.text_length
-    return said if isinstance(said.content, str) and len(first["body"]) <= limit else None
+    return said if isinstance(said.content, str) and len(body) <= limit else None

@@ -27,7 +27,7 @@ _ONCE = frozenset(
     {
         *(b"authorization", b"content-encoding", b"content-length", b"content-type", b"host", b"idempotency-key"),
         *(b"last-event-id", b"origin", b"transfer-encoding", b"x-request-id", b"x-recollect-conversation"),
-        *(b"x-recollect-namespace", b"x-recollect-session", b"x-recollect-user"),
+        *(b"x-recollect-namespace", b"x-recollect-session", b"x-recollect-space", b"x-recollect-user"),
     }
 )
 

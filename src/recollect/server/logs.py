@@ -17,6 +17,8 @@ from datetime import UTC, datetime
 from pathlib import PurePath
 from typing import Any, Literal
 
+from pydantic_core import to_json
+
 from recollect.errors import (
     ConfigurationError,
     MissingExtraError,
@@ -152,7 +154,10 @@ class JsonLines(logging.Formatter):
         told |= getattr(record, "fields", {})
         if record.exc_text:
             told["exception"] = record.exc_text
-        return json.dumps(told, default=str)
+        try:
+            return to_json(told, fallback=str).decode()
+        except ValueError:  # half of a character, in the name of something
+            return json.dumps(told, default=str)
 
 
 class TextLines(logging.Formatter):
@@ -182,6 +187,8 @@ def log_to_stderr(form: LogFormat = "auto", *, verbose: bool = False) -> logging
     is_text = form == "text" or (form == "auto" and sys.stderr.isatty())
     handler.setFormatter(TextLines() if is_text else JsonLines())
     handler.addFilter(Discreet())
+    # Nobody reads them in our lines, and finding them out is a third of a line's cost.
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     root = logging.getLogger()
     for known in [each for each in root.handlers if getattr(each, "is_of_server", False)]:
         root.removeHandler(known)

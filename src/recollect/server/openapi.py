@@ -209,8 +209,7 @@ class _Operation:
 
     def _body(self) -> None:
         for media in self._operation.get("requestBody", {}).get("content", {}).values():
-            schema = media["schema"] = _without_null(media["schema"])
-            media.setdefault("example", self._examples.request(schema))
+            media.setdefault("example", self._examples.request(_without_null(media["schema"])))
 
     def _answers(self) -> None:
         answers: dict[str, Schema] = self._operation["responses"]

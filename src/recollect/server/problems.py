@@ -11,6 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Match
 
 from recollect import errors
 from recollect.errors import RecollectError
@@ -27,12 +28,15 @@ _TITLES = {
     403: "Not allowed",
     404: "Not found",
     405: "That method is not for this path",
+    408: "It did not come in time",
     409: "In conflict with what is there",
     412: "It has changed meanwhile",
     413: "Too large",
+    414: "The address is too long",
     415: "Not a media type that is taken here",
     422: "The request cannot be used",
     429: "Too many requests",
+    431: "The headers are too large",
     500: "The server failed",
     502: "What the server asked has failed",
     503: "Not available now",
@@ -117,10 +121,20 @@ async def on_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     codes = {400: "malformed", 404: "unknown-path", 405: "method-not-allowed", 413: "too-large", 415: "media-type"}
     code = codes.get(error.status_code, "failed")
-    detail = str(error.detail)
+    detail, headers = str(error.detail), dict(error.headers or {})
     if error.status_code == 404:
         detail = "There is nothing at this path."
-    return problem(error.status_code, code, detail, request_id=request_id_of(request), headers=error.headers)
+    elif error.status_code == 405:
+        headers["Allow"] = ", ".join(_methods_of(request))
+        detail = f"This path takes {headers['Allow']}."
+    return problem(error.status_code, code, detail, request_id=request_id_of(request), headers=headers)
+
+
+def _methods_of(request: Request) -> list[str]:
+    """What a path takes: each method has a route of its own."""
+    routes = request.app.router.routes
+    scopes = [{**request.scope, "method": method} for method in ("GET", "POST", "PATCH", "DELETE")]
+    return [scope["method"] for scope in scopes if any(route.matches(scope)[0] is Match.FULL for route in routes)]
 
 
 def request_id_of(request: Request) -> str | None:

@@ -35,6 +35,8 @@ log = logging.getLogger("recollect.server")
 
 BACKLOG = 2_048
 KEEP_ALIVE_SECONDS = 15
+CANCEL_SECONDS = 5.0
+"""How long requests that were cut off have to come to an end, before the store is closed."""
 
 
 async def checked(options: ServeOptions) -> ServeOptions:
@@ -157,6 +159,8 @@ class Server(uvicorn.Server):
         self._stopping.set()
         log.info("stopping; what runs has %g seconds to end", self.config.timeout_graceful_shutdown or 0)
         await super().shutdown(sockets)
+        if self.server_state.tasks:  # they were cancelled, and note in the store how far they came
+            await asyncio.wait(self.server_state.tasks, timeout=CANCEL_SECONDS)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """A signal came."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
@@ -42,11 +41,6 @@ def read_parent(header: str | None) -> TraceParent | None:
     if not is_known or not trace_id.strip("0") or not span_id.strip("0"):
         return None
     return TraceParent(trace_id, span_id, flags)
-
-
-def new_trace_id() -> str:
-    """The id of a trace that begins here."""
-    return secrets.token_hex(16)
 
 
 class RequestSpan:

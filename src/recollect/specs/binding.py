@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from pydantic import ValidationError
@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from recollect.errors import AgentSpecError
 from recollect.specs.loading import declared_names, is_of
 from recollect.specs.model import AgentSpec, BoundSpec
-from recollect.specs.parameters import Parameter
+from recollect.specs.parameters import Parameter, parameters_in
 from recollect.specs.problems import spec_error, unknown
 from recollect.specs.trees import plain
 from recollect.specs.walking import tree_of
@@ -35,9 +35,9 @@ def bound_with_arguments(
     spec: AgentSpec, arguments: Mapping[str, Any] | None, *, resuming: bool
 ) -> tuple[BoundSpec, dict[str, Any]]:
     """The same, and the values that were put in, by name, but for those of the message alone."""
-    given = _given(spec, {} if arguments is None else arguments)
     tree = tree_of(spec)
     message = tree.pop("userMessage")
+    given = _given(spec, {} if arguments is None else arguments, _names(message) - _names(tree) if resuming else ())
     filling = _Filling(spec, given)
     filled = filling.filled(tree, "")
     used = dict(filling.used)
@@ -52,8 +52,12 @@ def bound_with_arguments(
     return bound, used
 
 
-def _given(spec: AgentSpec, arguments: Any) -> dict[str, Any]:
-    """The arguments as plain JSON, checked against those declared, with the defaults."""
+def _names(tree: Any) -> set[str]:
+    return {parameter.name for _, parameter in parameters_in(tree)}
+
+
+def _given(spec: AgentSpec, arguments: Any, spared: Collection[str]) -> dict[str, Any]:
+    """The arguments as plain JSON, checked against those declared, with the defaults; `spared` may be missing."""
     if not isinstance(arguments, Mapping):
         raise AgentSpecError("arguments", f"they are a mapping, not {arguments!r:.60}.", spec.name)
     given: dict[str, Any] = {}
@@ -70,7 +74,7 @@ def _given(spec: AgentSpec, arguments: Any) -> dict[str, Any]:
     for name, declared in spec.arguments.items():
         if name not in given and declared.has_default:
             given[name] = plain(declared.default)
-        elif name not in given and declared.required:
+        elif name not in given and declared.required and name not in spared:
             raise AgentSpecError(f"arguments.{name}", "it is required, and was not given.", spec.name)
         elif name in given and declared.may_be_null and given[name] is None:
             continue

@@ -9,11 +9,12 @@ from datetime import UTC, datetime
 from functools import cache, lru_cache
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler
 from pydantic.alias_generators import to_camel
-from pydantic_core import PydanticSerializationError
+from pydantic_core import CoreSchema, PydanticSerializationError
 
 from recollect.types.scope import Scope
+from recollect.wire.strictness import strict
 
 T = TypeVar("T")
 
@@ -62,6 +63,12 @@ class Input(BaseModel):
     """Something a server takes. What it does not know is refused, so that a misspelt name is noticed."""
 
     model_config = ConfigDict(alias_generator=camel, validate_by_name=True, protected_namespaces=(), extra="forbid")
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Numbers are numbers, and true is true: a text like them is a mistake that should be told."""
+        made: CoreSchema = strict(handler(source))
+        return made
 
     def arguments(self) -> dict[str, Any]:
         """What was given, by the names of the method it is for: the method's own defaults hold for the rest."""

@@ -15,7 +15,16 @@ IdIn = Annotated[str, Field(min_length=1, max_length=200)]
 NameIn = Annotated[str, Field(min_length=1, max_length=500)]
 CountIn = Annotated[int, Field(ge=0, le=LARGEST)]
 ShareIn = Annotated[float, Field(ge=0, le=1)]
-MomentIn = Annotated[AwareDatetime, Field(examples=["2026-03-01T09:00:00Z"])]
+
+
+def _written_out(value: Any) -> Any:
+    """Refuse a number, which says neither what it counts nor from when."""
+    if isinstance(value, int | float) or (isinstance(value, str) and "-" not in value[1:]):
+        raise ValueError("a moment is written like 2026-03-01T09:00:00Z")
+    return value
+
+
+MomentIn = Annotated[AwareDatetime, BeforeValidator(_written_out), Field(examples=["2026-03-01T09:00:00Z"])]
 """A moment that says its timezone."""
 
 

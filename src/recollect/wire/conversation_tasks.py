@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any, Literal
 
 from pydantic import Field
 
 from recollect.wire.base import Input
 from recollect.wire.blocks import ContentIn
+from recollect.wire.bounds import MomentIn
 from recollect.wire.conversations import UsageIn, VisibilityIn
 
 MOST_MESSAGES = 1_000
@@ -37,7 +37,7 @@ class ImportedMessage(Input):
     role: Literal["user", "assistant", "tool", "system"] = Field(examples=["user"])
     content: ContentIn = Field(examples=["Hi, where's my refund?"])
     visibility: VisibilityIn | None = Field(default=None, description="'internal' for the system's, else 'user'.")
-    created_at: datetime | None = None
+    created_at: MomentIn | None = None
     stop_reason: str | None = None
     model: str | None = None
     provider: str | None = None

@@ -11,6 +11,7 @@ from recollect.types.conversations import AppendedTurn, Conversation, RollingSum
 from recollect.types.replies import ChatUsage
 from recollect.wire.base import Input, Wire
 from recollect.wire.blocks import BlockOut, ContentIn, blocks_of
+from recollect.wire.bounds import CountIn, MomentIn
 
 VisibilityIn = Literal["user", "internal", "hidden"]
 
@@ -135,20 +136,20 @@ class AppendUserMessage(Input):
     idempotency_key: str | None = Field(default=None, description="Or the header Idempotency-Key.")
     trace_id: str | None = None
     visibility: VisibilityIn = "user"
-    created_at: datetime | None = None
+    created_at: MomentIn | None = None
 
 
 class UsageIn(Input):
     """Tokens, cost and time of a call of your own."""
 
-    input_tokens: int | None = Field(default=None, ge=0)
-    output_tokens: int | None = Field(default=None, ge=0)
-    total_tokens: int | None = Field(default=None, ge=0)
+    input_tokens: CountIn | None = None
+    output_tokens: CountIn | None = None
+    total_tokens: CountIn | None = None
     cost_usd: float | None = Field(default=None, ge=0)
-    latency_ms: int | None = Field(default=None, ge=0)
-    cached_tokens: int | None = Field(default=None, ge=0)
-    cache_write_tokens: int | None = Field(default=None, ge=0)
-    reasoning_tokens: int | None = Field(default=None, ge=0)
+    latency_ms: CountIn | None = None
+    cached_tokens: CountIn | None = None
+    cache_write_tokens: CountIn | None = None
+    reasoning_tokens: CountIn | None = None
 
 
 class AppendAssistantTurn(Input):
@@ -161,7 +162,7 @@ class AppendAssistantTurn(Input):
     usage: UsageIn | None = None
     trace_id: str | None = None
     visibility: VisibilityIn = "user"
-    created_at: datetime | None = None
+    created_at: MomentIn | None = None
 
 
 class AppendToolResult(Input):
@@ -172,7 +173,7 @@ class AppendToolResult(Input):
     tool_name: str | None = None
     is_error: bool = False
     visibility: VisibilityIn = "user"
-    created_at: datetime | None = None
+    created_at: MomentIn | None = None
 
 
 class AppendSystemMessage(Input):
@@ -180,7 +181,7 @@ class AppendSystemMessage(Input):
 
     content: ContentIn = Field(examples=["The user is on the free plan."])
     visibility: VisibilityIn = "internal"
-    created_at: datetime | None = None
+    created_at: MomentIn | None = None
 
 
 class AppendTurn(Input):
@@ -190,4 +191,4 @@ class AppendTurn(Input):
     assistant: AppendAssistantTurn
     user_visibility: VisibilityIn = "user"
     idempotency_key: str | None = Field(default=None, description="Or the header Idempotency-Key.")
-    created_at: datetime | None = None
+    created_at: MomentIn | None = None

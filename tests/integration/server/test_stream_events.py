@@ -228,3 +228,12 @@ async def test_another_users_job_is_unknown() -> None:
         id = await job_of(rc)
         async with opened(url, f"/ai-memory/jobs/{id}/events", headers={"X-Recollect-User": "tom"}) as (answer, _):
             assert answer.status_code == 404
+
+
+async def test_a_job_is_not_followed_any_further_when_the_server_stops() -> None:
+    async with Recollect(":memory:", worker=False) as rc, served(rc) as (url, app):
+        id = await job_of(rc)
+        async with opened(url, f"/ai-memory/jobs/{id}/events") as (_, frames):
+            await next_of(frames, "job")
+            Stopping.of(app).set()
+            assert await rest_of(frames) == []

@@ -20,7 +20,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from recollect import Recollect, telemetry
 from recollect.server import ServerSettings, create_app
 from recollect.server.logs import Discreet, JsonLines
-from recollect.server.observing import _request_id
+from recollect.server.observing import plain_id
 from recollect.server.tracing import read_parent
 from tests.support.http_server import calling, serving
 
@@ -108,11 +108,12 @@ async def test_an_id_that_a_caller_gives_is_kept_and_given_back(app: FastAPI, li
 
 
 @given(st.text(max_size=300))
-def test_whatever_a_caller_gives_the_id_is_short_and_plain(given: str) -> None:
-    made = _request_id(given)
-    assert made == given or made.startswith("req_")
-    assert len(made) <= 100
-    assert all(each.isascii() and (each.isalnum() or each in "._:-") for each in made)
+def test_an_id_is_taken_if_it_is_short_and_plain(given: str) -> None:
+    found = plain_id(given)
+    assert found in (None, given)
+    if found is not None:
+        assert 0 < len(found) <= 100
+        assert all(each.isascii() and (each.isalnum() or each in "._:-") for each in found)
 
 
 @given(st.one_of(st.text(max_size=80), st.from_regex(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-x)?")))
@@ -129,6 +130,13 @@ def test_a_trace_is_valid_or_none(header: str) -> None:
 )
 def test_a_trace_that_is_not_valid_is_none(header: str | None) -> None:
     assert read_parent(header) is None
+
+
+@pytest.mark.parametrize("given", ["", "two words", "x" * 101, "a\x7fb", "ä", "<b>"])
+async def test_an_id_that_is_not_plain_is_replaced(app: FastAPI, given: str) -> None:
+    async with calling(app) as client:
+        answer = await client.get("/health/live", headers={b"X-Request-Id": given.encode()})
+    assert answer.headers["x-request-id"].startswith("req_")
 
 
 async def test_what_nobody_foresaw_is_an_answer_with_the_request_id(app: FastAPI, lines: Lines) -> None:

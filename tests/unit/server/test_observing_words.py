@@ -199,3 +199,10 @@ def test_a_line_for_people_stays_one_line() -> None:
     record = logging.LogRecord("recollect.x", logging.INFO, "x.py", 1, "job %s", ("a\nb\x1b[31m",), None)
     assert "\n" not in TextLines().format(record)
     assert "\x1b" not in TextLines().format(record)
+
+
+def test_half_a_character_is_no_reason_to_lose_a_line() -> None:
+    told = _line("recollect.x", logging.INFO, "agent %s", "\ud83d")
+    assert told is not None
+    assert told.isascii()
+    assert json.loads(told)["message"] == "agent \ud83d"

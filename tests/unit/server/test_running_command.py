@@ -20,6 +20,8 @@ from recollect.server.serve_options import ServeOptions
 def logging_as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     root, ours = logging.getLogger(), logging.getLogger("recollect")
     before = root.level, ours.level, list(root.handlers)
+    for name in ("logThreads", "logProcesses", "logMultiprocessing"):
+        monkeypatch.setattr(logging, name, True)
     yield
     root.setLevel(before[0])
     ours.setLevel(before[1])

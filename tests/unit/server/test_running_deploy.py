@@ -68,7 +68,7 @@ def test_the_unit_is_locked_down_and_gives_turns_their_time() -> None:
     assert service["CapabilityBoundingSet"] == ""
     assert (service["KillSignal"], service["KillMode"]) == ("SIGTERM", "mixed")
     assert float(service["TimeoutStopSec"]) >= shutdown_seconds() + 15
-    assert service["RestartPreventExitStatus"] == "2"
+    assert service["Restart"] == "on-failure"
     assert service["ExecStart"].split()[1:] == ["serve"]
 
 

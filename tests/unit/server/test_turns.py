@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -10,8 +11,9 @@ import pytest
 
 from recollect import Recollect
 from recollect.chat.model import ChatRequest
+from recollect.errors import ProviderTimeoutError
 from recollect.server import ServerSettings
-from recollect.testing import ScriptedModel, calls, says
+from recollect.testing import ScriptedModel, calls, raises, says
 from recollect.types import ToolCall, message_text
 from tests.support.rest import Rest, asking, told
 
@@ -56,6 +58,36 @@ async def test_a_chat_remembers_and_says_by_what() -> None:
         assert (model.requests[0].system or "").startswith("Be brief.")
 
 
+async def test_a_chat_goes_on_in_its_session_and_remembers_nothing_if_told_so() -> None:
+    async with chatting(says("1"), says("2"), says("3")) as (client, rc, _):
+        found = [
+            told(await client.post(CHAT, json={"text": "Hi", "sessionId": session, "space": None, "closeAfter": 60}))
+            for session in ("a", "b", "a")
+        ]
+        assert found[0]["conversationId"] == found[2]["conversationId"] != found[1]["conversationId"]
+        assert [each["sessionId"] for each in found] == ["a", "b", "a"]
+        assert await rc.user("maya").memory.list_spaces() == []
+        told(await client.post(CHAT, json={"text": "Hi", "conversationId": "conv_none"}), 404)
+
+
+async def test_what_is_attached_is_shown_to_the_model() -> None:
+    async with chatting(says("A cat.")) as (client, _, model):
+        attached = [
+            {"name": "cat.png", "mime": "image/png", "data": "aGk="},
+            {"name": "note.txt", "text": "Look at it"},
+        ]
+        told(await client.post(CHAT, json={"text": "What is it?", "attachments": attached}))
+        parts = model.requests[0].messages[-1].parts or ()
+        assert [part.kind for part in parts] == ["text", "image"]
+        assert "Look at it" in str(parts[0].text)
+        for wrong in (
+            [{"name": "x", "data": "no base64!"}],
+            [{"text": "no name"}],
+            [{"name": "x", "path": "/etc/passwd"}],
+        ):
+            told(await client.post(CHAT, json={"text": "Hi", "attachments": wrong}), 422)
+
+
 async def test_options_reach_the_model_and_nothing_else_does() -> None:
     async with chatting(says("Hi.")) as (client, rc, model):
         id = await conversation(rc)
@@ -97,10 +129,11 @@ async def test_options_reach_the_model_and_nothing_else_does() -> None:
         {"userText": "Hi", "nonsense": 1},
     ],
 )
-async def test_what_cannot_be_used_is_refused_and_nothing_stored(body: dict[str, Any]) -> None:
+@pytest.mark.parametrize("stream", [False, True])
+async def test_what_cannot_be_used_is_refused_and_nothing_stored(body: dict[str, Any], stream: bool) -> None:
     async with chatting() as (client, rc, _):
         id = await conversation(rc)
-        assert told(await client.post(run(id), json=body), 422)["code"] == "invalid-argument"
+        assert told(await client.post(run(id), json={**body, "stream": stream}), 422)["code"] == "invalid-argument"
         assert await rc.user("maya").conversations.messages(id) == []
 
 
@@ -155,6 +188,29 @@ async def test_a_tool_of_the_client_is_run_by_the_client() -> None:
         before = await rc.user("maya").conversations.messages(id)
         assert told(await client.post(run(id), json=body), 409)["code"] == "already-decided"
         assert await rc.user("maya").conversations.messages(id) == before
+
+
+async def test_results_that_are_posted_twice_at_once_count_once() -> None:
+    async with chatting(calls(ToolCall("call_a", "lookup")), says("Done.", delay=0.05)) as (client, rc, _):
+        id = await conversation(rc)
+        told(await client.post(run(id), json={"userText": "?", "tools": [LOOKUP]}))
+        body = {"toolResults": [{"toolUseId": "call_a", "content": "shipped"}], "tools": [LOOKUP]}
+        answers = await asyncio.gather(*[client.post(run(id), json=body) for _ in range(3)])
+        assert sorted(answer.status_code for answer in answers) == [200, 409, 409]
+        kept = await rc.user("maya").conversations.messages(id)
+        assert [message.role for message in kept] == ["user", "assistant", "tool", "assistant"]
+
+
+async def test_a_turn_that_failed_after_the_results_goes_on_when_they_are_posted_again() -> None:
+    failing = raises(ProviderTimeoutError("too slow"))
+    async with chatting(calls(ToolCall("call_a", "lookup")), failing, says("Done.")) as (client, rc, _):
+        id = await conversation(rc)
+        told(await client.post(run(id), json={"userText": "?", "tools": [LOOKUP]}))
+        body = {"toolResults": [{"toolUseId": "call_a", "content": "shipped"}], "tools": [LOOKUP]}
+        told(await client.post(run(id), json=body), 504)
+        assert told(await client.post(run(id), json=body))["text"] == "Done."
+        kept = await rc.user("maya").conversations.messages(id)
+        assert [message.role for message in kept] == ["user", "assistant", "tool", "assistant"]
 
 
 async def test_each_result_goes_to_its_own_call() -> None:

@@ -221,3 +221,17 @@ def test_a_default_that_looks_like_a_parameter_is_a_text() -> None:
 
 def test_a_message_of_any_characters_is_passed_on() -> None:
     assert bind(load_spec({"name": "x"}), {"userMessage": "a\x00b"}).user_message == "a\x00b"
+
+
+def test_going_on_needs_no_message_even_if_its_argument_is_declared_as_required() -> None:
+    described = {
+        "name": "payer",
+        "arguments": {"userMessage": {"type": "string"}, "space": {"type": "string"}},
+        "tools": [{"type": "RECALL_BY_TOPIC", "name": "recall", "memorySpaceId": "$space"}],
+    }
+    spec = load_spec(described)
+    assert bind(spec, {"space": "ms_1"}, resuming=True).user_message is None
+    with pytest.raises(AgentSpecError, match="userMessage: it is required"):
+        bind(spec, {"space": "ms_1"})
+    with pytest.raises(AgentSpecError, match="space: it is required"):
+        bind(spec, {}, resuming=True)

@@ -9,7 +9,6 @@ import tempfile
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Response
-from pydantic import AwareDatetime
 
 from recollect.errors import InvalidArgumentError, StoreFullError
 from recollect.server.answers import answer, problems
@@ -19,14 +18,15 @@ from recollect.server.route import Route
 from recollect.user import User
 from recollect.wire.admin import DeleteUserData, ErasedWire, UsageRecordWire, UsageTotalWire
 from recollect.wire.base import Page
+from recollect.wire.bounds import MomentIn
 
 router = APIRouter(prefix="/ai-admin", tags=["admin"], route_class=Route)
 
 UserIdIs = Annotated[
     str | None, Query(alias="userId", max_length=200, description="Another user's: that needs the role 'admin'.")
 ]
-SinceIs = Annotated[AwareDatetime | None, Query(description="From this moment on.")]
-UntilIs = Annotated[AwareDatetime | None, Query(description="Before this moment.")]
+SinceIs = Annotated[MomentIn | None, Query(description="From this moment on.")]
+UntilIs = Annotated[MomentIn | None, Query(description="Before this moment.")]
 EveryoneIs = Annotated[bool, Query(description="Of all users of the app: that needs the role 'admin'.")]
 
 _MEDIA = {"json": "application/json", "zip": "application/zip"}

@@ -40,7 +40,7 @@ router = APIRouter(prefix="/ai-conversations", tags=["conversations"], route_cla
 
 IdIs = Annotated[str, Path(max_length=200, examples=["conv_018f3c0de0a17b2c4d5e6f708192"])]
 SeqIs = Annotated[int | None, Query(ge=0, le=2**62, description="The `seq` of a message.")]
-KeyIs = Annotated[str | None, Header(alias="Idempotency-Key", max_length=500)]
+KeyIs = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=500)]
 
 
 @router.post("", status_code=201, response_model=ConversationWire, responses=problems())
@@ -175,7 +175,8 @@ async def _messages(
 
 def append_route() -> APIRoute:
     """The route of `append_user_message`."""
-    return next(route for route in router.routes if getattr(route, "endpoint", None) is append_user_message)  # type: ignore[return-value]
+    routes = (route for route in router.routes if isinstance(route, APIRoute))
+    return next(route for route in routes if route.endpoint is append_user_message)
 
 
 def with_key(given: dict[str, Any], key: str | None) -> dict[str, Any]:
