@@ -60,12 +60,12 @@ class Server:
 
 
 @contextmanager
-def serving(name: str, file: str) -> Iterator[Server]:
+def serving(name: str, file: str, events: int = 0) -> Iterator[Server]:
     """A contender's server, until the block ends."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [sys.executable, str(WORKER), name, str(port), file]
+    command = [sys.executable, str(WORKER), name, str(port), file, str(events)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
@@ -155,7 +155,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     samples: dict[str, list[dict[str, float]]] = defaultdict(list)
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         servers = {
-            name: stack.enter_context(serving(name, str(Path(folder) / "bench.db")))
+            name: stack.enter_context(serving(name, str(Path(folder) / "bench.db"), options.events))
             for name in ("recollect", "fastapi", "starlette")
         }
         ours = servers["recollect"]
@@ -178,10 +178,10 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
                 options.events,
             ),
             "deltas": (ours, lambda: streamed(ours, turn, options.events), options.events),
-            "feed": (ours, lambda: streamed(ours, feed, options.requests), options.requests),
+            "feed": (ours, lambda: streamed(ours, feed, options.events), options.events),
         }
         tasks = {name: task for name, task in tasks.items() if name in options.only}
-        for name, (_, work, _) in tasks.items():  # once, to warm up; the append also writes what the feed reads
+        for name, (_, work, _) in tasks.items():  # once, to warm up
             say(f"warming up: {name}")
             asyncio.run(work())
         for number in range(options.rounds):

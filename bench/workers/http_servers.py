@@ -1,4 +1,4 @@
-"""One uvicorn worker that serves one contender, for bench/server.py: `python http_servers.py NAME PORT [FILE]`."""
+"""One uvicorn worker that serves one contender, for bench/server.py: `python http_servers.py NAME PORT FILE EVENTS`."""
 
 from __future__ import annotations
 
@@ -64,10 +64,10 @@ def starlette_sse() -> Any:
     return Starlette(routes=[Route("/stream", stream)])
 
 
-def recollect(file: str) -> Any:
+def recollect(file: str, events: int) -> Any:
     """Recollect's server on a SQLite file, with its guard, its logs and its metrics, as `recollect serve` has it.
 
-    The model gives as many deltas as the user's message says.
+    The model gives as many deltas as the user's message says. The log has so many events.
     """
     from recollect import Recollect
     from recollect.server import ServerSettings, create_app
@@ -93,7 +93,10 @@ def recollect(file: str) -> Any:
     async def lifespan(inner: Any, begin: Any = app.router.lifespan_context) -> AsyncIterator[Any]:
         async with begin(inner) as state:
             made = await rc.keys.create("app", tenant_id=TENANT)
-            talk = await rc.user("maya", TENANT).conversations.create("bench")
+            talks = rc.user("maya", TENANT).conversations
+            talk, said = await talks.create("bench"), {"role": "user", "content": "Where is my refund?"}
+            for start in range(0, events, 500):
+                await talks.append_messages(talk.id, [said] * min(500, events - start))
             print(made.secret, talk.id, flush=True)
             yield state
 
@@ -104,7 +107,7 @@ def recollect(file: str) -> Any:
 def main() -> None:
     name, port = sys.argv[1], int(sys.argv[2])
     apps = {"fastapi": fastapi_echo, "starlette": starlette_sse}
-    app = recollect(sys.argv[3]) if name == "recollect" else apps[name]()
+    app = recollect(sys.argv[3], int(sys.argv[4])) if name == "recollect" else apps[name]()
     config = uvicorn.Config(app, host="127.0.0.1", port=port, access_log=False, log_level="warning", lifespan="auto")
     asyncio.Runner(loop_factory=config.get_loop_factory()).run(uvicorn.Server(config).serve())
 

@@ -87,6 +87,8 @@ _ID = re.compile(r"(^id|Id|Ids|IdOrName)$")
 NOT_IDS = frozenset({"traceId", "templateId", "toolUseId", "toolUseIds", "userId"})
 """What only sounds like the id of something that is kept, and users, who are tested by themselves."""
 
+_LATE = frozenset({"respond", "replay_conversations", "delete_user_data"})
+
 NAMES_OF_ONES_OWN = frozenset({("create_session", "id")})
 
 
@@ -121,7 +123,7 @@ class Operation:
 
 
 def operations(document: dict[str, Any]) -> list[Operation]:
-    """All operations of a contract. What would delete everything, or gives new things others' names, comes last."""
+    """All operations of a contract. Last come those that leave less, or give new things the names of others'."""
     found = [
         Operation(each["operationId"], method.upper(), path, each, tuple(_places(path, each["operationId"])))
         for path, methods in document["paths"].items()

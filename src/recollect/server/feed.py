@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import bisect
+import json
 import logging
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
@@ -26,7 +27,6 @@ from recollect.errors import (
 from recollect.server.sse import frame
 from recollect.server.stopping import Stopping
 from recollect.types.conversations import Event
-from recollect.wire.events import EventWire
 
 log = logging.getLogger("recollect.server")
 
@@ -35,6 +35,7 @@ HELD = 2_000
 WAITING = 1_000
 """How many may wait for one client, before it is served from the store instead."""
 BATCH = 500
+_json = json.JSONEncoder(separators=(",", ":"), default=dict).encode
 CHECK_SECONDS = 30.0
 """How often it is looked whether a client's credential still holds."""
 RETRY_SECONDS = 1.0
@@ -290,5 +291,16 @@ async def _news(follower: _Follower, until: float) -> None:
 
 
 def event_frame(event: Event) -> bytes:
-    """An event as a frame, whose id is its position."""
-    return frame(event.type, EventWire.of(event).encoded(), event.position)
+    """An event as a frame, whose id is its position: `EventWire`, written at a third of what making one costs."""
+    scope = event.scope
+    told = {
+        "position": event.position,
+        "type": event.type,
+        "tenantId": scope.tenant_id,
+        "appId": scope.app_id,
+        "userId": scope.user_id,
+        "subjectId": event.subject_id,
+        "data": event.data,
+        "createdAt": event.created_at.isoformat().replace("+00:00", "Z"),
+    }
+    return frame(event.type, _json(told).encode("ascii"), event.position)

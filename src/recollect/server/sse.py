@@ -34,9 +34,13 @@ def frame(event: str | None, data: bytes, id: int | str | None = None) -> bytes:
     >>> frame("text", b'{"text":"Hi"}', 7)
     b'id: 7\\nevent: text\\ndata: {"text":"Hi"}\\n\\n'
     """
-    head = ("" if id is None else f"id: {id}\n") + ("" if event is None else f"event: {event}\n")
-    lines = (id is not None) + (event is not None)
-    if b"\n" in data or b"\r" in data or len(head.splitlines()) != lines or "\0" in head:
+    head = ""
+    if id is not None:
+        head = f"id: {id}\n"
+    if event is not None:
+        head += f"event: {event}\n"
+    is_plain = id is None or isinstance(id, int) or id.isprintable()
+    if b"\n" in data or b"\r" in data or not is_plain or not (event is None or event.isprintable()):
         raise ValueError("what is in a frame has no line breaks")
     return b"%bdata: %b\n\n" % (head.encode(), data)
 

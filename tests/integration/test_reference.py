@@ -1,0 +1,37 @@
+"""What the reference says of the server is what the server has."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from recollect import Recollect
+from recollect.server import ServerSettings, create_app
+from recollect.wire.problems import CODES
+
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "rest.md").read_text()
+
+
+def test_every_operation_is_on_the_page_and_no_other() -> None:
+    described = create_app(Recollect(":memory:")).openapi()["paths"]
+    there = {f"{method.upper()} {path}" for path, methods in described.items() for method in methods}
+    assert set(re.findall(r"^\| `([A-Z]+ /\S+)` \|", PAGE, re.MULTILINE)) == there
+
+
+def test_every_error_is_on_the_page_with_its_status_and_code() -> None:
+    told = set(re.findall(r"^\| (\d{3}) \| `([a-z-]+)` \|", PAGE, re.MULTILINE))
+    assert {(str(status), code) for _, status, code in CODES} <= told
+    for kind, status, code in CODES[:-1]:
+        assert re.search(rf"^\| {status} \| `{code}` \| `{kind.__name__}`", PAGE, re.MULTILINE), kind.__name__
+
+
+def test_the_limits_are_the_defaults_of_the_settings() -> None:
+    settings = ServerSettings()
+    for name, shown in {
+        "rate_limit": f"{settings.rate_limit}",
+        "failure_limit": f"{settings.failure_limit}",
+        "body_bytes": f"{settings.body_bytes // 1_000_000} MB, within {settings.body_seconds:g} seconds",
+        "text_length": f"{settings.text_length:,} characters",
+        "page_size": f"{settings.page_size}, at most {settings.largest_page}",
+    }.items():
+        assert re.search(rf"^\| [^|]+ \| {shown}[^|]* \| `{name}`", PAGE, re.MULTILINE), name
