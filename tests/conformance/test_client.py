@@ -235,6 +235,7 @@ async def test_tools_of_a_turn_run_where_the_client_is(
         outcome = await maya.conversations.run_turn(talk.id, user_text="Add!", tools=[add])
     assert (outcome.text, outcome.status, ran) == ("Three, and six.", "completed", [(1, 2), (3, 3)])
     assert [each.content for each in outcome.tool_invocations] == ["3", "6"]
+    assert outcome.model_calls == 3
     log = await rc.user("maya", "acme", "web").conversations.messages(talk.id)
     assert list(outcome.appended_messages) == log
     assert [message.role for message in log] == ["user", "assistant", "tool", "assistant", "tool", "assistant"]
@@ -256,7 +257,7 @@ async def test_a_tool_that_needs_approval_waits_for_it(rc: Recollect, client: Re
     assert (first.status, [call.name for call in first.pending], ran) == ("approval", ["pay"], [])
     [call] = first.pending
     done = await maya.chat(approvals={call.id: True}, tools=tools)
-    assert (done.text, ran) == ("Done.", ["Omar"])
+    assert (done.text, ran, done.model_calls) == ("Done.", ["Omar"], 2)
     second = await maya.chat("Pay Eve", tools=tools)
     denied = await maya.chat(approvals={second.pending[0].id: {"approved": False, "reason": "No."}}, tools=tools)
     assert (denied.text, ran) == ("Then not.", ["Omar"])

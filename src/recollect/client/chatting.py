@@ -179,5 +179,5 @@ def _joined(before: TurnResult | None, after: TurnResult) -> TurnResult:
         tool_invocations=tuple(done.values()),
         problems=(*before.problems, *after.problems),
         messages=(*before.messages, *(message for message in after.messages if message.id not in known)),
-        model_calls=before.model_calls + after.model_calls,
+        model_calls=before.model_calls + after.model_calls - 1,  # the call that asked for the tools is in both
     )

@@ -146,7 +146,7 @@ def joined(before: TurnOutcome | None, after: TurnOutcome) -> TurnOutcome:
         aggregate_usage=before.aggregate_usage + after.aggregate_usage,
         tool_invocations=tuple(done.values()),
         total_latency_ms=before.total_latency_ms + after.total_latency_ms,
-        model_calls=before.model_calls + after.model_calls,
+        model_calls=before.model_calls + after.model_calls - 1,  # the call that asked for the tools is in both
         context=after.context or before.context,
         problems=(*before.problems, *after.problems),
     )

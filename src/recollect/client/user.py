@@ -7,6 +7,7 @@ from recollect.client.agents import RemoteAgents
 from recollect.client.chatting import RemoteChat
 from recollect.client.context import RemoteWorkingContexts
 from recollect.client.conversations import RemoteConversations
+from recollect.client.events import RemoteEvents
 from recollect.client.memory import RemoteMemory
 
 
@@ -40,6 +41,11 @@ class RemoteUser(RemoteChat):
     def agents(self) -> RemoteAgents:
         """The agents that the server has, for this user."""
         return RemoteAgents(self._transport, self._user)
+
+    @property
+    def events(self) -> RemoteEvents:
+        """The feed of this user's changes."""
+        return RemoteEvents(self._transport, self._user)
 
     @property
     def admin(self) -> RemoteAdmin:

@@ -11,6 +11,9 @@ from recollect.server.settings import ServerSettings
 OPEN = Principal("open", "default", "default", "admin")
 """Everyone, where there are no credentials."""
 
+KEYS = "rk_"
+"""How our API keys begin. One of them is meant, also where none is needed."""
+
 
 class Access:
     """Reads credentials."""
@@ -22,15 +25,15 @@ class Access:
 
     async def principal(self, authorization: str | None) -> Principal:
         """Whom the header `Authorization` stands for. Raises `NotAuthenticatedError`, which says why it is nobody."""
-        if self._is_open:
-            return OPEN
+        if self._is_open and not (authorization or "").startswith(f"Bearer {KEYS}"):
+            return OPEN  # clients of other vendors' APIs send keys of their own
         if authorization is None:
             raise NotAuthenticatedError("There is no credential: send `Authorization: Bearer <API key or token>`.")
         scheme, _, secret = authorization.partition(" ")
         secret = secret.strip()
         if scheme.lower() != "bearer" or not secret:
             raise NotAuthenticatedError("The header Authorization must be `Bearer <API key or token>`.")
-        if self._tokens is not None and not secret.startswith("rk_"):
+        if self._tokens is not None and not secret.startswith(KEYS):
             return await self._tokens.principal(secret)
         key = await self._rc.keys.check(secret)
         return Principal(key.id, key.tenant_id, key.app_id, key.role, key.user_id, key.rate_limit)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import bisect
-import json
 import logging
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
 from contextlib import aclosing
 from typing import Any
+
+from pydantic_core import to_json
 
 from recollect.app import Recollect
 from recollect.background import stopped
@@ -35,7 +36,6 @@ HELD = 2_000
 WAITING = 1_000
 """How many may wait for one client, before it is served from the store instead."""
 BATCH = 500
-_json = json.JSONEncoder(separators=(",", ":"), default=dict).encode
 CHECK_SECONDS = 30.0
 """How often it is looked whether a client's credential still holds."""
 RETRY_SECONDS = 1.0
@@ -205,10 +205,10 @@ class Feed:
                 if follower.is_behind:
                     follower.begin_with([])
                     until = reading.reached
-                    async with aclosing(self._stored(position, whose, wanted)) as events:
-                        async for event in events:
-                            position = event.position
-                            yield event_frame(event)
+                    async with aclosing(self._stored(position, whose, wanted)) as batches:
+                        async for batch in batches:
+                            position = batch[-1].position
+                            yield b"".join(map(event_frame, batch))
                     position = max(position, until)
                 while follower.waiting:
                     change = follower.waiting.popleft()
@@ -238,7 +238,9 @@ class Feed:
                 self._reading = None
             await reading.close()
 
-    async def _stored(self, after: int, whose: Whose, types: frozenset[str] | None) -> AsyncGenerator[Event, None]:
+    async def _stored(
+        self, after: int, whose: Whose, types: frozenset[str] | None
+    ) -> AsyncGenerator[list[Event], None]:
         """What the store has after a position, to its end. While it cannot be reached, it is waited for."""
         tenant_id, app_id, user_id = whose
         while True:
@@ -252,8 +254,8 @@ class Feed:
                 continue
             except StoreClosedError:
                 return  # the subscription has ended, or is about to
-            for event in found:
-                yield event
+            if found:
+                yield found
             if len(found) < BATCH:
                 return
             after = found[-1].position
@@ -301,6 +303,6 @@ def event_frame(event: Event) -> bytes:
         "userId": scope.user_id,
         "subjectId": event.subject_id,
         "data": event.data,
-        "createdAt": event.created_at.isoformat().replace("+00:00", "Z"),
+        "createdAt": event.created_at,
     }
-    return frame(event.type, _json(told).encode("ascii"), event.position)
+    return frame(event.type, to_json(told), event.position)

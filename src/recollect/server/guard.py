@@ -70,7 +70,7 @@ class Guard:
         self._hosts.check(headers, client)
         given = headers.get(b"authorization")
         authorization = None if given is None else given.decode("latin-1")
-        principal = OPEN if self._home.settings.open else await self._authenticated(client, authorization)
+        principal = await self._authenticated(client, authorization)
         if principal is not OPEN:
             await self._rates.take(principal)
         state["caller"] = Caller(self._home, principal, user_named(principal, headers.get(b"x-recollect-user")))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI
 from starlette.routing import Route
-from starlette.types import Scope
 
 from recollect.errors import MissingExtraError
 from recollect.server.callers import Caller
@@ -33,6 +33,6 @@ def add_mcp(app: FastAPI, settings: ServerSettings) -> McpApp | None:
     return face
 
 
-def _user(scope: Scope) -> User:
+def _user(scope: Mapping[str, Any]) -> User:
     caller: Caller = scope["state"]["caller"]
     return caller.user

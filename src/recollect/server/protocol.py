@@ -1,4 +1,4 @@
-"""HTTP as it comes in: a client has so long, and so many bytes, to say what it wants."""
+"""HTTP as it comes in: how long and how large a request's head may be, and how long a client may take nothing."""
 
 from __future__ import annotations
 
@@ -11,17 +11,23 @@ HEAD_SECONDS = 20.0
 HEAD_BYTES = 64 * 1024
 """How long the head of a request may take, and how large it may be."""
 
+STALLED_SECONDS = 60.0
+"""For how long a client may take nothing of an answer that waits for it."""
+
 
 class BoundedProtocol(HttpToolsProtocol):
-    """Ends connections whose request does not come: uvicorn waits for it as long as the client likes."""
+    """Ends connections whose request does not come, or whose answer is not taken: uvicorn waits without end."""
 
     head_seconds = HEAD_SECONDS
+    stalled_seconds = STALLED_SECONDS
 
     def __init__(self, *given: Any, **more: Any) -> None:
         super().__init__(*given, **more)
         self._in_head = True
         self._head_size = 0
+        self._has_moved = False
         self._deadline: asyncio.TimerHandle | None = None
+        self._patience: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A client is there."""
@@ -31,14 +37,17 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """A client is gone."""
         self._end_waiting()
+        self._lose_patience(None)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """A client said something."""
+        self._has_moved = False
         super().data_received(data)
         if not self._in_head:
             return
-        self._head_size += len(data)
+        # What ended a head or a body is no part of the next head, as far as can be told.
+        self._head_size = 0 if self._has_moved else self._head_size + len(data)
         if self._head_size > HEAD_BYTES and not self.transport.is_closing():
             self.send_400_response(f"The head of a request has at most {HEAD_BYTES} bytes here.")
         elif self._deadline is None:
@@ -46,14 +55,29 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """The head is read."""
-        self._in_head, self._head_size = False, 0
+        self._in_head, self._head_size, self._has_moved = False, 0, True
         self._end_waiting()
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
         """The body is read, and what follows is another head."""
-        self._in_head = True
+        self._in_head = self._has_moved = True
         super().on_message_complete()
+
+    def pause_writing(self) -> None:
+        """The client does not take what is sent."""
+        super().pause_writing()
+        self._lose_patience(self.loop.call_later(self.stalled_seconds, self.transport.abort))
+
+    def resume_writing(self) -> None:
+        """It does again."""
+        self._lose_patience(None)
+        super().resume_writing()
+
+    def _lose_patience(self, timer: asyncio.TimerHandle | None) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+        self._patience = timer
 
     def _begin_waiting(self) -> None:
         self._deadline = self.loop.call_later(self.head_seconds, self._give_up)

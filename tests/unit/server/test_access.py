@@ -120,7 +120,7 @@ async def test_a_key_for_any_user_needs_one_to_be_named(rc: Recollect) -> None:
 
 async def test_the_credential_is_looked_at_before_anything_else(rc: Recollect) -> None:
     app = serving(rc, body_bytes=10)
-    for path in (HERE, "/nowhere", f"{HERE}/../x", "/mcp", "/v1/models", "/docs/x", "/health"):
+    for path in (HERE, "/nowhere", f"{HERE}/../x", "/mcp", "/docs/x", "/health"):
         assert told(await asked(app, path=path, method="POST", content=b"x" * 1_000))[0] == 401
 
 
@@ -322,3 +322,13 @@ async def test_the_server_starts_and_stops_through_the_guard() -> None:
     await asked_for.put({"type": "lifespan.startup"})
     await app({"type": "lifespan", "asgi": {"version": "3.0"}, "state": {}}, asked_for.get, send)
     assert sent == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
+
+
+async def test_one_of_our_keys_counts_also_where_none_is_needed(rc: Recollect) -> None:
+    app = serving(rc, open=True)
+    made = await rc.keys.create("user", tenant_id="acme", user_id="maya")
+    talk = await rc.user("maya", "acme").conversations.create("chat")
+    assert [each["id"] for each in (await asked(app, made.secret)).json()["items"]] == [talk.id]
+    assert (await asked(app, "sk-of-another-vendor")).json()["items"] == []
+    await rc.keys.revoke(made.key.id)
+    assert told(await asked(app, made.secret)) == (401, "not-authenticated")

@@ -82,3 +82,33 @@ async def test_requests_that_come_in_time_are_answered_one_after_another() -> No
         last = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
         heard = await said(url, *[HEAD + b"\r\n"] * 4, last, pause=0.15)
     assert heard.count(b" 200 ") == 5
+
+
+async def test_an_answer_that_nobody_takes_is_given_up() -> None:
+    ended = asyncio.Event()
+
+    async def endless(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            await Answers()(scope, receive, send)
+            return
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+        async def gone() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            ended.set()
+
+        watching = asyncio.create_task(gone())
+        while not ended.is_set():
+            await send({"type": "http.response.body", "body": b"x" * 65_536, "more_body": True})
+        await watching
+
+    class Unpaid(BoundedProtocol):
+        stalled_seconds = 0.3
+
+    async with serving(endless, http=Unpaid) as url:
+        host, _, port = url.removeprefix("http://").partition(":")
+        _, writer = await asyncio.open_connection(host, int(port), limit=1_024)
+        writer.write(HEAD + b"\r\n")
+        await asyncio.wait_for(ended.wait(), 15)
+        writer.close()

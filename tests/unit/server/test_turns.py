@@ -162,15 +162,25 @@ async def test_the_trace_of_the_caller_is_kept_with_the_messages() -> None:
         assert kept == [{trace}, {"mine"}, {None}]
 
 
-async def test_a_retry_with_the_same_key_stores_the_message_once() -> None:
-    async with chatting(says("One."), says("Two.")) as (client, rc, _):
+async def test_a_retry_with_the_same_key_is_answered_the_same() -> None:
+    async with chatting(says("One.")) as (client, rc, _):
         id = await conversation(rc)
         headers = {"Idempotency-Key": "retry-1"}
+        first, second = [await client.post(run(id), json={"userText": "Hi"}, headers=headers) for _ in range(2)]
+        assert told(first) == told(second)
+        kept = await rc.user("maya").conversations.messages(id)
+        assert [message.role for message in kept] == ["user", "assistant"]
+        told(await client.post(run(id), json={"userText": "Other"}, headers=headers), 422)
+
+
+async def test_a_key_in_the_body_stores_the_message_once_and_asks_again() -> None:
+    async with chatting(says("One."), says("Two.")) as (client, rc, _):
+        id = await conversation(rc)
         for _ in range(2):
-            told(await client.post(run(id), json={"userText": "Hi"}, headers=headers))
+            told(await client.post(run(id), json={"userText": "Hi", "idempotencyKey": "retry-1"}))
         kept = await rc.user("maya").conversations.messages(id)
         assert [message.role for message in kept] == ["user", "assistant", "assistant"]
-        body = {"userText": "Hi", "idempotencyKey": "another"}
+        headers, body = {"Idempotency-Key": "one"}, {"userText": "Hi", "idempotencyKey": "another"}
         told(await client.post(run(id), json=body, headers=headers), 422)
 
 

@@ -15,9 +15,10 @@ from recollect.server.answers import answer, problems
 from recollect.server.callers import Caller, CallerIs
 from recollect.server.disconnects import while_awaited
 from recollect.server.external_tools import Continuation
+from recollect.server.idempotency import HEADER, TURN
 from recollect.server.problems import request_id_of, told
 from recollect.server.route import Route
-from recollect.server.routes.conversations import IdIs, KeyIs, with_key
+from recollect.server.routes.conversations import IdIs, with_key
 from recollect.server.sse import MEDIA_TYPE, EventStream, frame
 from recollect.server.stopping import Stopping, refusal
 from recollect.turn.values import TurnResult
@@ -45,12 +46,13 @@ TraceIs = Annotated[str | None, Header(alias="traceparent", max_length=200, desc
 Ended = TurnOutcome | TurnResult
 
 
-@router.post("/chat", response_model=TurnResultWire, responses={**problems(*_STATUSES), **_STREAMED})
+@router.post(
+    "/chat", response_model=TurnResultWire, responses={**problems(*_STATUSES), **_STREAMED}, openapi_extra=TURN
+)
 async def chat(
     request: Request,
     caller: CallerIs,
     body: ChatInput,
-    key: KeyIs = None,
     traceparent: TraceIs = None,
     accept: AcceptIs = "",
 ) -> Response:
@@ -60,7 +62,7 @@ async def chat(
     status is `approval` names the calls in `pending`; post their `toolResults` with the same `tools` and the reply's
     `conversationId`. If the connection ends early, the turn is cancelled.
     """
-    given, rest = _arguments(body, key, traceparent), Continuation(body)
+    given, rest = _arguments(body, request.headers.get(HEADER), traceparent), Continuation(body)
     if rest.is_there and body.conversation_id is None:
         raise InvalidArgumentError("toolResults and approvals go on with a conversation: pass its conversationId.")
     if body.conversation_id is not None:
@@ -71,13 +73,17 @@ async def chat(
     return await _whole(request, caller.user.chat(**given))
 
 
-@router.post("/{id}/run-turn", response_model=TurnOutcomeWire, responses={**problems(*_STATUSES), **_STREAMED})
+@router.post(
+    "/{id}/run-turn",
+    response_model=TurnOutcomeWire,
+    responses={**problems(*_STATUSES), **_STREAMED},
+    openapi_extra=TURN,
+)
 async def run_turn(
     request: Request,
     caller: CallerIs,
     id: IdIs,
     body: RunTurn,
-    key: KeyIs = None,
     traceparent: TraceIs = None,
     accept: AcceptIs = "",
 ) -> Response:
@@ -86,7 +92,7 @@ async def run_turn(
     `tools` are run by you: an outcome whose status is `approval` names the calls in `pending`; post their `toolResults`
     with the same `tools`. If the connection ends early, the turn is cancelled; what was stored stays.
     """
-    given, rest = _arguments(body, key, traceparent), Continuation(body)
+    given, rest = _arguments(body, request.headers.get(HEADER), traceparent), Continuation(body)
     await rest.check(caller.user, id)
     given.update(model=_served_by(caller.model(body.model), body.provider), tools=rest.tools, approvals=rest.approvals)
     talks = caller.user.conversations
