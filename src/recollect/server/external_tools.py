@@ -90,7 +90,7 @@ class Continuation:
         known = {call.id: call for call in await user.conversations.pending(conversation_id)}
         ids = {*self._results, *self._decisions}
         if not ids <= known.keys():
-            known = await self._known(user, conversation_id, ids - known.keys()) | known
+            known = await answered_calls(user, conversation_id, ids - known.keys()) | known
         for id, decision in self._decisions.items():
             if decision.approved:
                 raise InvalidArgumentError(f"call {id!r} is yours to run: post what it gave in toolResults.")
@@ -101,22 +101,34 @@ class Continuation:
                     f"call {id!r} is of the tool {known[id].name!r}, which is not in `tools`: pass the same as before."
                 )
 
-    async def _known(self, user: User, conversation_id: str, ids: set[str]) -> dict[str, ToolCall]:
-        """Calls that do not wait any more; those of the last reply may be posted again, if the turn was cut off."""
-        found: dict[str, ToolCall] = {}
-        last: frozenset[str] = frozenset()
-        if await user.conversations.get(conversation_id) is None:
-            raise NotFoundError("conversation", conversation_id)
-        for message in await user.conversations.messages(conversation_id, LOOK_BACK, include_internal=True):
-            if message.tool_calls:
-                found.update((call.id, call) for call in message.tool_calls)
-                last = frozenset(call.id for call in message.tool_calls)
-        unknown = ids - found.keys()
-        if unknown:
-            raise InvalidArgumentError(f"no call {min(unknown)!r} is in the conversation: use the ids of `pending`.")
-        if not ids <= last:
-            raise AlreadyDecidedError(conversation_id, sorted(ids))
-        return found
+
+async def check_decisions(user: User, conversation_id: str | None, ids: set[str]) -> None:
+    """Refuse decisions on calls that the conversation has not, or that were decided."""
+    if not ids:
+        return
+    if conversation_id is None:
+        raise InvalidArgumentError("approvals go on with a conversation: pass its conversationId.")
+    waiting = {call.id for call in await user.conversations.pending(conversation_id)}
+    if not ids <= waiting:
+        await answered_calls(user, conversation_id, ids - waiting)
+
+
+async def answered_calls(user: User, conversation_id: str, ids: set[str]) -> dict[str, ToolCall]:
+    """Calls that do not wait any more; those of the last reply may be posted again, if the turn was cut off."""
+    found: dict[str, ToolCall] = {}
+    last: frozenset[str] = frozenset()
+    if await user.conversations.get(conversation_id) is None:
+        raise NotFoundError("conversation", conversation_id)
+    for message in await user.conversations.messages(conversation_id, LOOK_BACK, include_internal=True):
+        if message.tool_calls:
+            found.update((call.id, call) for call in message.tool_calls)
+            last = frozenset(call.id for call in message.tool_calls)
+    unknown = ids - found.keys()
+    if unknown:
+        raise InvalidArgumentError(f"no call {min(unknown)!r} is in the conversation: use the ids of `pending`.")
+    if not ids <= last:
+        raise AlreadyDecidedError(conversation_id, sorted(ids))
+    return found
 
 
 def _decision(given: bool | ApprovalIn) -> Approval:

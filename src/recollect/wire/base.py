@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import fields
 from datetime import UTC, datetime
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler
@@ -82,9 +82,14 @@ class Page(Wire, Generic[T]):
     next_cursor: str | None = Field(default=None, description="For the next page; null on the last one.")
 
 
-@cache
-def _names(kind: Any) -> frozenset[str]:
-    return frozenset(field.name for field in fields(kind))
+_NAMES: dict[Any, frozenset[str]] = {}
+
+
+def _names(kind: type[Any]) -> frozenset[str]:
+    """The fields of a value's class."""
+    if kind not in _NAMES:
+        _NAMES[kind] = frozenset(field.name for field in fields(kind))
+    return _NAMES[kind]
 
 
 def _plain(value: Any) -> Any:

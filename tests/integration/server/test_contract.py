@@ -148,8 +148,10 @@ def make_real(case: Case, world: World) -> None:
             name: real[name] if isinstance(value, str) else value for name, value in case.path_parameters.items()
         }
     if chance[1] % 2:
-        case.query = real_fields(case.query, world)
-        case.body = real_fields(case.body, world)
+        if case.query:
+            case.query = real_fields(case.query, world)
+        if isinstance(case.body, dict):
+            case.body = real_fields(case.body, world)
 
 
 def real_fields(value: Any, world: World) -> Any:

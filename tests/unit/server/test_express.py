@@ -38,6 +38,7 @@ RAW = st.sampled_from(
         b'{"content": "a", "content": "b"}',
     ]
 )
+MEDIA = st.sampled_from(["application/json", "application/json; charset=utf-8", "text/plain", ""])
 IDS = st.sampled_from(["known", "conv_00", "closed", "a%2Fb", "\u00e9", "x" * 150])
 
 
@@ -49,30 +50,35 @@ def shape(answer: Any) -> Any:
     return answer.status_code, answer.headers["content-type"], kept
 
 
-@given(
-    body=BODIES.map(lambda each: json.dumps(each).encode()) | RAW,
-    id=IDS,
-    media=st.sampled_from(["application/json", "application/json; charset=utf-8", "text/plain", ""]),
-)
-@settings(max_examples=100, deadline=None)
-def test_both_ways_answer_the_same(body: bytes, id: str, media: str) -> None:
-    asyncio.run(both(body, id, media))
-
-
-async def both(body: bytes, id: str, media: str) -> None:
-    async with Recollect(":memory:", worker=False, embedder=None) as rc:
-        maya = rc.user("local")
-        talk, closed = await maya.conversations.create("chat"), await maya.conversations.create("chat")
-        await maya.conversations.close(closed.id)
-        named = {"known": talk.id, "closed": closed.id}.get(id, id)
+def test_both_ways_answer_the_same() -> None:
+    with asyncio.Runner() as runner:
+        rc = Recollect(":memory:", worker=False, embedder=None)
+        runner.run(rc.open())
         app = create_app(rc, ServerSettings(open=True, text_length=1_000), opens=False)
-        async with calling(app) as http:
-            path, headers = f"/ai-conversations/{named}/user-messages", {"content-type": media}
-            ordinary = shape(await http.post(f"{path}?way=ordinary", content=body, headers=headers))
-            express = shape(await http.post(path, content=body, headers=headers))
-            if ordinary[0] == 201 and b"dempotencyKey" in body:
-                ordinary = express  # the second of the same key is the first
-            assert express == ordinary
+
+        @given(body=BODIES.map(lambda each: json.dumps(each).encode()) | RAW, id=IDS, media=MEDIA)
+        @settings(max_examples=200, deadline=None)
+        def check(body: bytes, id: str, media: str) -> None:
+            runner.run(both(rc, app, body, id, media))
+
+        try:
+            check()
+        finally:
+            runner.run(rc.close())
+
+
+async def both(rc: Recollect, app: Any, body: bytes, id: str, media: str) -> None:
+    maya = rc.user("local")
+    talk, closed = await maya.conversations.create("chat"), await maya.conversations.create("chat")
+    await maya.conversations.close(closed.id)
+    named = {"known": talk.id, "closed": closed.id}.get(id, id)
+    async with calling(app) as http:
+        path, headers = f"/ai-conversations/{named}/user-messages", {"content-type": media}
+        ordinary = shape(await http.post(f"{path}?way=ordinary", content=body, headers=headers))
+        express = shape(await http.post(path, content=body, headers=headers))
+        if ordinary[0] == 201 and b"dempotencyKey" in body:
+            ordinary = express  # the second of the same key is the first
+        assert express == ordinary
 
 
 async def test_a_plain_text_takes_the_short_way(monkeypatch: pytest.MonkeyPatch) -> None:

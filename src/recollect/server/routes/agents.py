@@ -22,6 +22,7 @@ from recollect.errors import (
 from recollect.server.answers import answer, problems
 from recollect.server.callers import Caller, CallerIs
 from recollect.server.disconnects import while_awaited
+from recollect.server.external_tools import check_decisions
 from recollect.server.idempotency import HEADER, TURN
 from recollect.server.preconditions import IfMatchIs, require_match
 from recollect.server.problems import request_id_of, told
@@ -92,6 +93,7 @@ async def invoke_agent(
     spec = agents.get(name)
     if spec is None:
         raise NotFoundError("agent", name)
+    await check_decisions(caller.user, body.conversation_id, set(body.approvals or ()))
     given = with_key(body.arguments(), request.headers.get(HEADER))
     given["model"] = _model(caller, spec, body)
     if body.stream or MEDIA_TYPE in accept:
