@@ -41,7 +41,7 @@ class RemoteAgents(RemoteHandle):
 
     async def get(self, name: str) -> AgentSpec | None:
         """The description of that name, or None."""
-        found = await self._found(HERE, name)
+        found = await self._named(HERE, name)
         return None if found is None else AgentWire.model_validate(found).value()
 
     async def invoke(

@@ -33,12 +33,12 @@ class RemoteBindings(RemoteHandle):
     ) -> Binding:
         """Change when a binding extracts, or pause it with `enabled=False`."""
         body = given(extraction_policy=named(extraction_policy), enabled=enabled)
-        path = path_of(*HERE, checks.known_id("binding", id))
+        path = path_of(*HERE, made_id("binding", id))
         return _binding(await self._transport.call("PATCH", path, user=self._user, body=body))
 
     async def delete(self, id: str) -> None:
         """End a binding; memories it made stay."""
-        await self._delete(path_of(*HERE, checks.known_id("binding", id)))
+        await self._delete(path_of(*HERE, made_id("binding", id)))
 
 
 def _binding(told: object) -> Binding:

@@ -42,7 +42,7 @@ class RecollectClient:
 
     def user(self, user_id: str | None = None) -> RemoteUser:
         """The handle of a user of the credential's tenant and app."""
-        return RemoteUser(self._transport, user_id)
+        return RemoteUser(self._transport, None if user_id is None else checks.scope_name("user_id", user_id))
 
     @property
     def events(self) -> RemoteEvents:

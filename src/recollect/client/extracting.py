@@ -56,12 +56,12 @@ class RemoteExtracting(RemoteHandle):
     ) -> Binding:
         """Change when a binding extracts, or pause it with `enabled=False`; what it is about never changes."""
         body = given(extraction_policy=named(extraction_policy), enabled=enabled)
-        path = path_of(HERE, "bindings", checks.known_id("binding", id))
+        path = path_of(HERE, "bindings", made_id("binding", id))
         return self._binding(await self._transport.call("PATCH", path, user=self._user, body=body))
 
     async def delete_binding(self, id: str) -> None:
         """End a binding, for everyone it is about; memories it made stay."""
-        await self._delete(path_of(HERE, "bindings", checks.known_id("binding", id)))
+        await self._delete(path_of(HERE, "bindings", made_id("binding", id)))
 
     async def run_extraction_for_conversation(
         self, conversation_id: str, extraction_version: str | None = None, *, space_id: str | None = None

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from recollect.client.ids import is_made
 from recollect.client.transport import Transport, path_of
 from recollect.conversations import checks
+from recollect.errors import InvalidArgumentError
 
 
 class RemoteHandle:
@@ -25,7 +27,11 @@ class RemoteHandle:
         return await self._transport.call("DELETE", path, user=self._user)
 
     async def _found(self, *parts: str) -> Any:
-        """What is at a path whose last part is an id, or None."""
+        """What is at a path whose last part is an id that the server made, or None."""
+        return await self._named(*parts) if is_made(parts[-1]) else None
+
+    async def _named(self, *parts: str) -> Any:
+        """What is at a path whose last part is a name that somebody gave, or None."""
         if not checks.is_id(parts[-1]) or not parts[-1]:
             return None
         return await self._transport.found("GET", path_of(*parts), user=self._user)
@@ -33,8 +39,6 @@ class RemoteHandle:
 
 def header_text(what: str, value: str) -> str:
     """A text that may stand in a header: printable ASCII."""
-    from recollect.errors import InvalidArgumentError
-
     if not isinstance(value, str) or not value.isascii() or not value.isprintable() or value != value.strip():
         raise InvalidArgumentError(f"{what} is sent in a header, so it is printable ASCII, not {value!r:.80}.")
     return value

@@ -43,11 +43,11 @@ class RemoteJobs(RemoteHandle):
 
     async def retry(self, id: str) -> Job:
         """Queue a job that failed, was cancelled or is done again, as if it were new."""
-        return _job(await self._post(path_of(*HERE, checks.known_id("job", id), "retry")))
+        return _job(await self._post(path_of(*HERE, made_id("job", id), "retry")))
 
     async def cancel(self, id: str) -> Job:
         """End a job that has not ended yet. One that runs is stopped at its next heartbeat, and changes nothing."""
-        return _job(await self._post(path_of(*HERE, checks.known_id("job", id), "cancel")))
+        return _job(await self._post(path_of(*HERE, made_id("job", id), "cancel")))
 
     async def wait(self, ids: Sequence[str], timeout: float | None = None) -> bool:  # noqa: ASYNC109
         """Wait until these jobs have ended, done or not; gives False if they have not after so many seconds."""

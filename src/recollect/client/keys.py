@@ -55,6 +55,6 @@ class RemoteKeys(RemoteHandle):
 
     async def revoke(self, id: str) -> ApiKey:
         """End a key for good."""
-        told = await self._delete(path_of(*HERE, checks.known_id("API key", id)))
+        told = await self._delete(path_of(*HERE, made_id("API key", id)))
         key: ApiKey = ApiKeyWire.model_validate(told).value()
         return key

@@ -43,7 +43,7 @@ class RemoteMemory(RemoteExtracting):
 
     async def delete_space(self, id: str) -> None:
         """Hide a space with all that is in it."""
-        await self._delete(path_of(HERE, "spaces", checks.known_id("space", id)))
+        await self._delete(path_of(HERE, "spaces", made_id("space", id)))
 
     async def add_atom(
         self,
@@ -108,19 +108,19 @@ class RemoteMemory(RemoteExtracting):
             entity_ids=entity_ids,
             valid_to=moment_json("valid_to", valid_to),
         )
-        return self._atom(await self._post(path_of(HERE, "atoms", checks.known_id("atom", old_id), "supersede"), body))
+        return self._atom(await self._post(path_of(HERE, "atoms", made_id("atom", old_id), "supersede"), body))
 
     async def archive_atom(self, id: str) -> Atom:
         """Put an atom aside: it is kept, and recalled only when asked for."""
-        return self._atom(await self._post(path_of(HERE, "atoms", checks.known_id("atom", id), "archive")))
+        return self._atom(await self._post(path_of(HERE, "atoms", made_id("atom", id), "archive")))
 
     async def restore_atom(self, id: str) -> Atom:
         """Bring back what was archived."""
-        return self._atom(await self._post(path_of(HERE, "atoms", checks.known_id("atom", id), "restore")))
+        return self._atom(await self._post(path_of(HERE, "atoms", made_id("atom", id), "restore")))
 
     async def delete_atom(self, id: str) -> Atom:
         """Forget an atom: it is never recalled again."""
-        return self._atom(await self._delete(path_of(HERE, "atoms", checks.known_id("atom", id))))
+        return self._atom(await self._delete(path_of(HERE, "atoms", made_id("atom", id))))
 
     async def list_atoms(
         self,
@@ -185,8 +185,8 @@ class RemoteMemory(RemoteExtracting):
 
     async def merge_entities(self, canonical_id: str, alias_id: str) -> Entity:
         """Let one entity stand for another: atoms about the alias become atoms about it, and the names are kept."""
-        path = path_of(HERE, "entities", checks.known_id("entity", canonical_id), "merge")
-        return self._entity(await self._post(path, {"aliasId": checks.known_id("entity", alias_id)}))
+        path = path_of(HERE, "entities", made_id("entity", canonical_id), "merge")
+        return self._entity(await self._post(path, {"aliasId": made_id("entity", alias_id)}))
 
     async def search_entities(
         self, space_id: str, query: str | None = None, type: str | None = None, limit: int | None = None
@@ -291,7 +291,7 @@ class RemoteMemory(RemoteExtracting):
         return recalled
 
     def _in(self, space_id: str, *more: str) -> str:
-        return path_of(HERE, "spaces", checks.known_id("space", space_id), *more)
+        return path_of(HERE, "spaces", made_id("space", space_id), *more)
 
     @staticmethod
     def _space(told: Any) -> MemorySpace:

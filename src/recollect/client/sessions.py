@@ -31,7 +31,7 @@ class RemoteSessions(RemoteHandle):
 
     async def get_session(self, session_id: str) -> SessionData | None:
         """A session, or None if there is none of that id."""
-        found = await self._found("ai-agents", self._agent, "sessions", session_id)
+        found = await self._named("ai-agents", self._agent, "sessions", session_id)
         return None if found is None else _session(found)
 
     async def find_active_session(self) -> SessionData | None:

@@ -14,12 +14,22 @@ import httpx2
 
 from recollect import __version__
 from recollect.client.frames import Frame, frames_of
-from recollect.errors import ConfigurationError, NotFoundError, RemoteError, RemoteUnavailableError
-from recollect.wire.problems import error_of
+from recollect.conversations import checks
+from recollect.errors import (
+    ConfigurationError,
+    InvalidArgumentError,
+    NotFoundError,
+    RemoteError,
+    RemoteUnavailableError,
+    RequestInProgressError,
+)
+from recollect.wire.problems import UNAVAILABLE, error_of
 
 SAFE = ("GET", "HEAD")
 AGAIN = (429, 503)
 LONGEST_WAIT = 20.0
+LOOKS = 8
+"""How often one asks, with longer and longer pauses, for what came of the same request, which is being answered."""
 
 
 def path_of(*parts: str) -> str:
@@ -74,12 +84,26 @@ class Transport:
         given, is_read = self._given(user, headers), is_read or method in SAFE
         if not is_read and not is_native:
             given.setdefault("Idempotency-Key", f"client-{secrets.token_hex(16)}")
-        may_repeat = is_read or "Idempotency-Key" in given
+        has_key, content = "Idempotency-Key" in given, _content(body, given)
+        for look in range(LOOKS + 1):
+            answer = await self._answered(method, path, given, _query(query), content, may_repeat=is_read or has_key)
+            try:
+                return read(answer)
+            except RequestInProgressError:
+                if not has_key or not self._retries or look == LOOKS:
+                    raise
+            await asyncio.sleep(min(0.25 * 2**look, LONGEST_WAIT))
+        raise AssertionError("unreachable")
+
+    async def _answered(
+        self, method: str, path: str, headers: Mapping[str, str], query: Any, content: bytes | None, *, may_repeat: bool
+    ) -> httpx2.Response:
+        """Any answer; one that says to come again is the last one's."""
         for attempt in range(self._retries + 1):
             last = attempt == self._retries
             try:
                 answer = await self._http.request(
-                    method, self.url + path, headers=given, params=_query(query), content=_content(body, given)
+                    method, self.url + path, headers=headers, params=query, content=content
                 )
             except httpx2.TransportError as error:
                 never_sent = isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout)
@@ -87,10 +111,9 @@ class Transport:
                     raise _unreachable(self.url, error) from error
                 await asyncio.sleep(_pause(attempt))
                 continue
-            if answer.status_code in AGAIN and not last and (may_repeat or answer.status_code == 429):
-                await asyncio.sleep(_pause(attempt, answer.headers.get("Retry-After")))
-                continue
-            return read(answer)
+            if last or answer.status_code not in AGAIN or not (may_repeat or answer.status_code == 429):
+                return answer
+            await asyncio.sleep(_pause(attempt, answer.headers.get("Retry-After")))
         raise AssertionError("unreachable")
 
     async def found(self, method: str, path: str, **more: Any) -> Any:
@@ -124,9 +147,7 @@ class Transport:
                         raise error_of(told, int(told.get("status", 500)))
                     yield frame
             except httpx2.TransportError as error:
-                raise RemoteUnavailableError(
-                    f"The stream of {self.url} was cut off ({type(error).__name__})."
-                ) from error
+                raise _cut_off(self.url, error) from error
 
     @asynccontextmanager
     async def _opened(
@@ -143,7 +164,10 @@ class Transport:
             raise _unreachable(self.url, error) from error
         try:
             if answer.status_code >= 400:
-                await answer.aread()
+                try:
+                    await answer.aread()
+                except httpx2.TransportError as error:
+                    raise _cut_off(self.url, error) from error
                 read(answer)
             yield answer
         finally:
@@ -153,14 +177,17 @@ class Transport:
     async def download(
         self, path: str, *, user: str | None, query: Mapping[str, Any] | None
     ) -> AsyncGenerator[httpx2.Response, None]:
-        """An answer whose body is read piece by piece."""
+        """An answer whose body is read piece by piece; that it breaks off raises `RemoteUnavailableError`."""
         async with self._opened("GET", path, self._given(user, None), _query(query), None) as answer:
-            yield answer
+            try:
+                yield answer
+            except httpx2.TransportError as error:
+                raise _cut_off(self.url, error) from error
 
     def _given(self, user: str | None, headers: Mapping[str, str] | None) -> dict[str, str]:
         given = {**self._headers, **(headers or {})}
         if user is not None:
-            given["X-Recollect-User"] = quote(user, safe="")
+            given["X-Recollect-User"] = quote(checks.scope_name("user_id", user), safe="")
         return given
 
 
@@ -172,14 +199,21 @@ def read(answer: httpx2.Response) -> Any:
         # json.loads takes half a character, which was said and stored; stricter readers do not.
         told = json.loads(answer.content)
     except ValueError:
+        if answer.status_code in UNAVAILABLE:  # of a proxy before it, as a rule
+            raise RemoteUnavailableError(
+                f"The server is not there: {answer.url.host} answered with {answer.status_code}.", answer.status_code
+            ) from None
         raise RemoteError(
             f"The server answered {answer.request.method} {answer.request.url.path} with {answer.status_code} and what"
             " is no JSON: is it a Recollect server?",
             answer.status_code,
         ) from None
-    if answer.status_code >= 400:
-        raise error_of(told if isinstance(told, dict) else {}, answer.status_code)
-    return told
+    if answer.status_code < 400:
+        return told
+    error = error_of(told if isinstance(told, dict) else {}, answer.status_code)
+    if isinstance(error, NotFoundError) and not error.kind:
+        error.kind, error.id = "path", answer.request.url.path
+    raise error
 
 
 def _content(body: Any, headers: dict[str, str] | Mapping[str, str]) -> bytes | None:
@@ -187,11 +221,24 @@ def _content(body: Any, headers: dict[str, str] | Mapping[str, str]) -> bytes | 
         return None
     assert isinstance(headers, dict)
     headers["Content-Type"] = "application/json"
-    return json.dumps(body, allow_nan=False).encode()
+    try:
+        return json.dumps(body, allow_nan=False, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise InvalidArgumentError(
+            f"a text holds half a character, {error.object[error.start : error.end]!r}, which cannot be sent: what is"
+            " sent is UTF-8."
+        ) from None
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidArgumentError(f"what is sent must be JSON: {error}.") from None
 
 
 def _query(given: Mapping[str, Any] | None) -> dict[str, Any]:
-    return {name: value for name, value in (given or {}).items() if value is not None}
+    found = {name: value for name, value in (given or {}).items() if value is not None}
+    for name, value in found.items():
+        for each in value if isinstance(value, list) else (value,):
+            if isinstance(each, str) and not checks.is_id(each):
+                raise InvalidArgumentError(f"{name} holds characters that cannot be sent: {each!r:.80}.")
+    return found
 
 
 def _pause(attempt: int, asked: str | None = None) -> float:
@@ -202,3 +249,7 @@ def _pause(attempt: int, asked: str | None = None) -> float:
 
 def _unreachable(url: str, error: Exception) -> RemoteUnavailableError:
     return RemoteUnavailableError(f"The server at {url} cannot be reached ({type(error).__name__}): {error}.")
+
+
+def _cut_off(url: str, error: Exception) -> RemoteUnavailableError:
+    return RemoteUnavailableError(f"The answer of {url} was cut off ({type(error).__name__}).")

@@ -84,7 +84,7 @@ class RemoteTurns(RemoteHandle):
         return tuple(ToolCallOut.model_validate(each).value() for each in found["items"])
 
     def _at(self, id: str, *more: str) -> str:
-        return path_of(HERE, checks.known_id("conversation", id), *more)
+        return path_of(HERE, made_id("conversation", id), *more)
 
 
 class _Turn:

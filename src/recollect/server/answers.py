@@ -35,11 +35,8 @@ def page(wire: type[Wire], found: Sequence[Any], limit: int, cursor: Callable[[A
 
 
 def page_of_all(wire: type[Wire], everything: Iterable[Any], limit: int, after: str | None) -> Response:
-    """A page of a list that is read as a whole; each of it has an `id`."""
-    found = list(everything)
-    if after is not None:
-        ids = [each.id for each in found]
-        found = found[ids.index(after) + 1 :] if after in ids else []
+    """A page of a list that is read as a whole, the oldest first; each of it has an `id`, which grows with time."""
+    found = [each for each in everything if after is None or each.id > after]
     return page(wire, found, limit, lambda each: str(each.id))
 
 
@@ -63,16 +60,14 @@ def read_cursor(cursor: str | None) -> str | None:
 
 
 def page_limit(caller: Caller, limit: int | None) -> int:
-    """How many a page has."""
+    """How many a page has: what was asked for, but not more than the server gives at once."""
     settings = caller.home.settings
-    if limit is None:
-        return settings.page_size
-    if limit > settings.largest_page:
-        raise InvalidArgumentError(f"limit is at most {settings.largest_page} here, not {limit}.")
-    return limit
+    return settings.page_size if limit is None else min(limit, settings.largest_page)
 
 
-LimitIs = Annotated[int | None, Query(ge=1, description="How many at most; the server has a default and a limit.")]
+LimitIs = Annotated[
+    int | None, Query(ge=1, description="How many at most; a page may have fewer, and lead on by nextCursor.")
+]
 CursorIs = Annotated[str | None, Query(max_length=1_000, description="nextCursor of the page before.")]
 
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jsonschema import Draft202012Validator
-from jsonschema.exceptions import SchemaError
-
 from recollect.chat.approval import Approval
 from recollect.conversations import checks
 from recollect.errors import AlreadyDecidedError, InvalidArgumentError, NotFoundError
+from recollect.server.tool_schemas import check_schemas
 from recollect.tools import Tool
 from recollect.tools.context import current_call
 from recollect.types import ToolCall, ToolResult
@@ -25,9 +23,10 @@ LOOK_BACK = 500
 def external_tools(described: Sequence[ToolIn], results: Mapping[str, ToolResult] | None = None) -> list[Tool]:
     """Tools for the model to call, which give what clients have posted for the calls.
 
-    Their arguments are not checked here: that is for those who run them, and a schema with a costly pattern is harmless
-    so.
+    Their arguments are not checked here: that is for those who run them. Their schemas are, within bounds and without
+    reading the patterns in them, so that a costly one is harmless.
     """
+    check_schemas((tool.name, tool.parameters) for tool in described)
     posted = results or {}
 
     async def give(**_: Any) -> ToolResult:
@@ -39,7 +38,7 @@ def external_tools(described: Sequence[ToolIn], results: Mapping[str, ToolResult
         Tool(
             tool.name,
             tool.description,
-            _checked(tool.name, tool.parameters),
+            tool.parameters,
             give,
             requires_approval=True,
             bind=lambda values: ([], dict(values)),
@@ -91,6 +90,7 @@ class Continuation:
         ids = {*self._results, *self._decisions}
         if not ids <= known.keys():
             known = await answered_calls(user, conversation_id, ids - known.keys()) | known
+        await _check_not_agents(user, conversation_id, ids)
         for id, decision in self._decisions.items():
             if decision.approved:
                 raise InvalidArgumentError(f"call {id!r} is yours to run: post what it gave in toolResults.")
@@ -100,6 +100,18 @@ class Continuation:
                 raise InvalidArgumentError(
                     f"call {id!r} is of the tool {known[id].name!r}, which is not in `tools`: pass the same as before."
                 )
+
+
+async def _check_not_agents(user: User, conversation_id: str, ids: set[str]) -> None:
+    """Refuse to go on for an agent: its tools are the server's, and what they give is not for callers to say."""
+    for message in reversed(await user.conversations.messages(conversation_id, LOOK_BACK, include_internal=True)):
+        meant = ids & {call.id for call in message.tool_calls}
+        agent = (message.metadata or {}).get("agent")
+        if meant and agent is not None:
+            raise InvalidArgumentError(
+                f"agent {agent!r:.80} asked for call {min(meant)!r}, and runs it: decide on it by that agent."
+            )
+        ids = ids - meant  # an id that is used again means the newest call
 
 
 async def check_decisions(user: User, conversation_id: str | None, ids: set[str]) -> None:
@@ -133,15 +145,3 @@ async def answered_calls(user: User, conversation_id: str, ids: set[str]) -> dic
 
 def _decision(given: bool | ApprovalIn) -> Approval:
     return Approval(given) if isinstance(given, bool) else Approval(given.approved, given.reason, given.input)
-
-
-def _checked(name: str, schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    try:
-        Draft202012Validator.check_schema(schema)
-    except SchemaError as error:
-        raise InvalidArgumentError(
-            f"the parameters of tool {name!r} are no JSON schema: {error.message:.200}."
-        ) from None
-    except RecursionError:
-        raise InvalidArgumentError(f"the parameters of tool {name!r} are nested too deeply.") from None
-    return schema

@@ -27,6 +27,7 @@ from recollect.errors import (
 )
 from recollect.server.sse import frame
 from recollect.server.stopping import Stopping
+from recollect.stores.ports.admin import ERASED
 from recollect.types.conversations import Event
 
 log = logging.getLogger("recollect.server")
@@ -86,14 +87,19 @@ class _Follower:
             if change.is_of(self.whose):
                 self.offer(change)
 
+    def fall_behind(self) -> None:
+        """Let what waits be read from the store."""
+        self.waiting.clear()
+        self.is_behind = True
+        self.news.set()
+
     def offer(self, change: _Change) -> None:
         if self.is_behind or (self._types is not None and change.event.type not in self._types):
             return
         if len(self.waiting) >= WAITING:
-            self.waiting.clear()
-            self.is_behind = True
-        else:
-            self.waiting.append(change)
+            self.fall_behind()
+            return
+        self.waiting.append(change)
         self.news.set()
 
 
@@ -149,6 +155,8 @@ class _Reading:
             self.end()
 
     def _take(self, change: _Change) -> None:
+        if change.event.type == ERASED:
+            self._forget(change.position)
         self._held.append(change)
         if len(self._held) > HELD:
             self._floor = self._held.popleft().position
@@ -157,6 +165,14 @@ class _Reading:
         for user_id in (scope.user_id, None):
             for follower in self._followers.get((scope.tenant_id, scope.app_id, user_id), ()):
                 follower.offer(change)
+
+    def _forget(self, position: int) -> None:
+        """Of whom was erased nothing is held: what waits is read again, where it is gone."""
+        self._held.clear()
+        self._floor = position - 1
+        for group in self._followers.values():
+            for follower in group:
+                follower.fall_behind()
 
 
 class Feed:
@@ -207,6 +223,7 @@ class Feed:
                     until = reading.reached
                     async with aclosing(self._stored(position, whose, wanted)) as batches:
                         async for batch in batches:
+                            await validity.check()
                             position = batch[-1].position
                             yield b"".join(map(event_frame, batch))
                     position = max(position, until)

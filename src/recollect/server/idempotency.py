@@ -1,7 +1,8 @@
 """Requests that come again: what a request with an `Idempotency-Key` was answered is kept for a day, and given again.
 
-A route that takes the header itself does so in its own way; one that is marked `UNKEPT` has no such thing. Answers that
-tell of a problem are not kept, as nothing was changed, nor are streams.
+A route that takes the header itself does so in its own way; one that is marked `UNKEPT` has no such thing, because it
+changes nothing, or the same when it is done again. Answers that tell of a problem are not kept, as nothing was changed,
+nor are streams, nor turns that wait for results of the caller's tools.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from recollect.conversations import checks
 from recollect.errors import IdempotencyConflictError, RequestInProgressError, StoreError
 from recollect.server.callers import Caller
 from recollect.stores.ports.answers import Begun, KeptAnswer, KeptAnswers
-from recollect.types.bindings import ANY
 from recollect.types.scope import Scope
 from recollect.types.times import utc_now
 
@@ -46,6 +46,8 @@ _METHODS = {"POST", "PATCH", "DELETE", "PUT"}
 _MEANT = ("if-match", "x-recollect-conversation", "x-recollect-session", "x-recollect-namespace")
 _KEPT_HEADERS = ("etag", "location", "cache-control")
 
+_GOES_ON = "recollect_goes_on"
+
 Handle = Callable[[Request], Awaitable[Response]]
 
 
@@ -68,8 +70,10 @@ async def answered_once(request: Request, handle: Handle, lease: timedelta) -> R
     if key is None or await _wants_stream(request):
         return await handle(request)
     caller: Caller = request.scope["state"]["caller"]
-    claim = _Claim(caller, request.scope["path"], checks.name(HEADER, key, checks.KEY_LENGTH))
-    begun = await claim.begin(await _fingerprint(request), lease)
+    # Turns are numbered by conversation, if at all: there a key is for its path.
+    path = request.scope["path"] if lease == LEASES["turn"] else ""
+    claim = _Claim(caller, path, checks.name(HEADER, key, checks.KEY_LENGTH))
+    begun = await claim.begin(await _fingerprint(request, caller.user_id), lease)
     if isinstance(begun, KeptAnswer):
         return Response(begun.body, begun.status, {**begun.headers, REPLAYED: "true"}, begun.content_type or None)
     try:
@@ -81,16 +85,20 @@ async def answered_once(request: Request, handle: Handle, lease: timedelta) -> R
     return response
 
 
+def goes_on(response: Response) -> Response:
+    """An answer that waits for another request: given again, it would have what it waits for done twice."""
+    setattr(response, _GOES_ON, True)
+    return response
+
+
 class _Claim:
     """A key of a caller's. Those of a role are apart from others', who may not be allowed what it was answered."""
 
     def __init__(self, caller: Caller, path: str, key: str) -> None:
         principal = caller.principal
         self._given = key
-        self._key = f"{principal.role}:{key}"
-        # Nobody is called "*": that is where requests about no single user are kept.
-        user_id = None if caller.is_admin and path.startswith("/ai-admin") else caller.user_id
-        self._scope = Scope(principal.tenant_id, principal.app_id, user_id or ANY)
+        self._key = f"{principal.role}:{path}:{key}"
+        self._scope = Scope(principal.tenant_id, principal.app_id, caller.user.scope.user_id)
         self._answers: KeptAnswers = caller.home.rc.store.kept_answers
 
     async def begin(self, fingerprint: str, lease: timedelta) -> Begun | KeptAnswer:
@@ -107,7 +115,8 @@ class _Claim:
             log.warning("an idempotency key could not be freed", exc_info=True)
 
     async def end(self, begun: Begun, response: Response) -> None:
-        if response.status_code >= 400 or not isinstance(getattr(response, "body", None), bytes):
+        is_whole = isinstance(getattr(response, "body", None), bytes)
+        if response.status_code >= 400 or not is_whole or hasattr(response, _GOES_ON):
             await self.abandon(begun)
             return
         headers = {name: value for name, value in response.headers.items() if name in _KEPT_HEADERS}
@@ -129,9 +138,9 @@ async def _wants_stream(request: Request) -> bool:
     return isinstance(read, dict) and read.get("stream") is True
 
 
-async def _fingerprint(request: Request) -> str:
+async def _fingerprint(request: Request, user_id: str | None) -> str:
     """What makes two requests the same."""
-    parts = [request.method, request.scope["path"], request.url.query]
+    parts = [request.method, request.scope["path"], request.url.query, user_id or ""]
     parts += [request.headers.get(name, "") for name in _MEANT]
     digest = hashlib.sha256()
     for part in [*(each.encode(errors="surrogatepass") for each in parts), await request.body()]:

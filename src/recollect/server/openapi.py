@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from fastapi import FastAPI
-from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.routing import APIRoute
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
@@ -16,6 +15,7 @@ from starlette.responses import HTMLResponse, Response
 from recollect.server.examples import Examples, Schema
 from recollect.server.guard import PUBLIC
 from recollect.server.idempotency import DESCRIBED
+from recollect.server.paths_page import POLICY, paths_page
 from recollect.server.problems import MEDIA_TYPE as PROBLEM
 
 JSON = "application/json"
@@ -124,7 +124,7 @@ def describe(app: FastAPI) -> None:
 
     async def show(request: Request) -> HTMLResponse:
         root = str(request.scope.get("root_path", "")).rstrip("/")
-        return get_swagger_ui_html(openapi_url=root + ADDRESS, title="Recollect")
+        return HTMLResponse(paths_page(app.openapi(), root + ADDRESS), headers={"Content-Security-Policy": POLICY})
 
     app.add_route(ADDRESS, give, include_in_schema=False)
     app.add_route(DOCS, show, include_in_schema=False)

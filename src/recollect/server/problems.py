@@ -95,6 +95,8 @@ def told(error: RecollectError) -> str:
         return "The server is not set up for that; its log says what is missing."
     if isinstance(error, errors.ProviderError):
         return f"The model's provider failed ({type(error).__name__})."
+    if isinstance(error, errors.EmbeddingError):
+        return "What compares meanings has failed; the server's log says why."
     return str(error)
 
 

@@ -9,8 +9,8 @@ from fastapi import HTTPException, Request, Response
 from fastapi.routing import APIRoute
 from pydantic_core import from_json
 
-from recollect.errors import RequestTooLargeError
 from recollect.server.idempotency import DESCRIBED, answered_once, lease_of
+from recollect.server.sizes import check_size
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
@@ -25,7 +25,7 @@ class StrictRequest(Request):
                 read = from_json(await self.body(), allow_inf_nan=False)
             except ValueError as error:
                 raise HTTPException(400, f"The body is not JSON: {error}.") from None
-            _check_texts(read, self.scope["state"]["caller"].home.settings.text_length)
+            check_size(read, self.scope["state"]["caller"].home.settings.text_length, _is_attached)
             self._json = read
         return self._json
 
@@ -57,14 +57,6 @@ def _is_json(content_type: str) -> bool:
     return media == "application/json" or (media.startswith("application/") and media.endswith("+json"))
 
 
-def _check_texts(value: Any, limit: int, name: str = "") -> None:
-    """Refuse a text that is too long; what is attached as `data` is bounded by the body."""
-    if isinstance(value, str):
-        if len(value) > limit and name != "data":
-            raise RequestTooLargeError(f"{name or 'A text'} has {len(value)} characters; {limit} is the limit here.")
-    elif isinstance(value, dict):
-        for key, each in value.items():
-            _check_texts(each, limit, key)
-    elif isinstance(value, list):
-        for each in value:
-            _check_texts(each, limit, name)
+def _is_attached(name: str, value: str) -> bool:
+    """Whether it is something that the size of the body bounds."""
+    return name == "data"

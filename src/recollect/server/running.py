@@ -42,15 +42,21 @@ CANCEL_SECONDS = 5.0
 async def checked(options: ServeOptions) -> ServeOptions:
     """The options, if a server can run by them: its store is there and migrated, its agents and models are known.
 
-    Without any credential the server is open, which only this machine may use. Raises `RecollectError` that says what
-    to do.
+    Where there has never been a credential the server is open, which only this machine may use. Raises `RecollectError`
+    that says what to do.
     """
     for model in filter(None, (options.model, *options.models)):
         resolve_registration(ChatOptions(model=model))
     rc, _ = built(replace(options, runs_jobs=False))
     async with rc:
-        if options.jwt is not None or any(key.is_valid(rc.clock()) for key in await rc.keys.list()):
+        keys = await rc.keys.list()
+        if options.jwt is not None or any(key.is_valid(rc.clock()) for key in keys):
             return options
+        if keys:
+            raise ConfigurationError(
+                "All API keys of this store have expired or were revoked, so nobody could get in. Make another one,"
+                f" with {key_command(options.url)}."
+            )
         if not is_loopback(options.host):
             raise ConfigurationError(
                 f"Nobody could be told apart on {options.host}: there is no API key, and no JWT issuer. Make a key"

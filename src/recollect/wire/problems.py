@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import Field
 
 from recollect import errors
-from recollect.errors import RecollectError, RemoteError
+from recollect.errors import RecollectError, RemoteError, RemoteUnavailableError
 from recollect.wire.base import Wire
 
 # The first that matches decides: subclasses stand before their bases.
@@ -68,39 +68,78 @@ def code_of(error: RecollectError) -> tuple[int, str]:
 
 
 def data_of(error: RecollectError) -> dict[str, Any] | None:
-    """What a client needs besides the sentence to raise the same error."""
-    return {name: getattr(error, name) for name in _CARRIED if hasattr(error, name)} or None
+    """What a client needs besides the sentence to raise the same error: nothing that was said, sent or set up."""
+    kind = next(kind for kind, _, _ in CODES if isinstance(error, kind))
+    return {name: getattr(error, name) for name in _fields(_CARRIED, kind) if hasattr(error, name)} or None
 
 
 def error_of(problem: Mapping[str, Any], status: int) -> RecollectError:
     """The error that a problem tells of, of the class that the in-process call would have raised.
 
+    It has all attributes of its class: those that are not told have what they have where nothing is known.
+
     >>> error_of({"code": "not-found", "detail": "There is no atom 'atom_1'.", "data": {"id": "atom_1"}}, 404)
     NotFoundError("There is no atom 'atom_1'.")
     """
-    detail = str(problem.get("detail") or f"The server answered with {status}.")
-    kind = _KINDS.get(str(problem.get("code")))
+    detail, code = str(problem.get("detail") or f"The server answered with {status}."), str(problem.get("code"))
+    kind = _KINDS.get(code)
     if kind is None:
-        return RemoteError(detail, status)
+        return (RemoteUnavailableError if status in UNAVAILABLE else RemoteError)(detail, status)
     error = kind.__new__(kind)
     error.args = (detail,)
     data = problem.get("data")
     given = data if isinstance(data, Mapping) else {}
-    for name in _CARRIED:
-        if name in given:
-            setattr(error, name, tuple(given[name]) if isinstance(given[name], list) else given[name])
-    for name, value in _DEFAULTS.get(kind, {}).items():
-        if not hasattr(error, name):
-            setattr(error, name, value)
+    carried = _fields(_CARRIED, kind)
+    for name, default in {**_fields(_KEPT_BACK, kind), **carried}.items():
+        value = given.get(name, default) if name in carried else default
+        setattr(error, name, _own(value))
     return error
 
 
-_CARRIED = (
-    *("kind", "id", "turn_id", "version", "stored", "superseded_by", "call_ids", "text", "key", "retry_after"),
-    *("in_doubt", "retryable", "model"),
-)
-_KINDS: dict[str, type[RecollectError]] = {code: kind for kind, _, code in reversed(CODES)}
-_DEFAULTS: dict[type[RecollectError], dict[str, Any]] = {
-    errors.StoreError: {"in_doubt": False},
+UNAVAILABLE = (502, 503, 504)
+"""Statuses of servers that stop or begin, and of whatever stands before one that is not there."""
+
+_CARRIED: dict[type[RecollectError], dict[str, Any]] = {
     errors.RateLimitedError: {"retry_after": 1.0},
+    errors.IdempotencyConflictError: {"key": ""},
+    errors.RequestInProgressError: {"key": ""},
+    errors.NotFoundError: {"kind": "", "id": ""},
+    errors.ConversationClosedError: {"id": ""},
+    errors.TurnConflictError: {"id": "", "turn_id": ""},
+    errors.SessionConflictError: {"id": "", "version": 0, "stored": None},
+    errors.AlreadyAnsweredError: {"text": ""},
+    errors.AlreadyDecidedError: {"id": "", "call_ids": ()},
+    errors.AtomSupersededError: {"id": "", "superseded_by": ""},
+    errors.CannedResponseError: {"place": "", "missing": ()},
+    errors.AgentSpecError: {"path": "", "problem": "", "agent": ""},
+    errors.UnknownModelError: {"model": "", "known": ()},
+    errors.BudgetExceededError: {"breakdown": {}, "total": 0, "limit": 0},
+    errors.MaxIterationsError: {"max_iterations": 0},
+    errors.OutputValidationError: {"problem": ""},
+    errors.ProviderError: {"provider": "", "model": "", "status": None, "retryable": False, "retry_after": None},
+    errors.StoreError: {"in_doubt": False},
+    errors.EmbeddingError: {"retryable": False},
+    errors.SkillError: {"skill": "", "problem": ""},
 }
+"""What is told of an error besides its sentence, and what it is if it is not told."""
+
+_KEPT_BACK: dict[type[RecollectError], dict[str, Any]] = {
+    errors.MaxIterationsError: {"messages": (), "usage": None},
+    errors.OutputValidationError: {"text": "", "messages": ()},
+    errors.ProviderError: {"request_id": None, "body": None, "partial_text": "", "attempts": ()},
+}
+"""What is not told: what was said, and what a provider sent back."""
+
+_KINDS: dict[str, type[RecollectError]] = {
+    **{code: kind for kind, _, code in reversed(CODES)},
+    "unknown-path": errors.NotFoundError,  # an id with a slash in it is another path
+}
+
+
+def _fields(table: Mapping[type[RecollectError], Mapping[str, Any]], kind: type[RecollectError]) -> dict[str, Any]:
+    """What a table has for a class and its bases."""
+    return {name: value for each in kind.__mro__ if each in table for name, value in table[each].items()}
+
+
+def _own(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else dict(value) if isinstance(value, dict) else value

@@ -111,6 +111,9 @@ class TurnInput(Input):
         default=None, max_length=MOST_TOOLS, description="In the place of a text: calls that are not to be made."
     )
     options: OptionsIn | None = None
+    max_cycles: Annotated[int, Field(ge=1, le=MOST_CYCLES)] | None = Field(
+        default=None, examples=[10], description="Calls of the model in this turn at most."
+    )
     recall: RecallIn | None = None
     metadata: dict[str, Any] | None = None
     trace_id: KeyIn | None = Field(default=None, description="By default the one of the header traceparent.")
@@ -142,7 +145,6 @@ class RunTurn(TurnInput):
     provider: NameIn | None = Field(default=None, examples=["anthropic"], description="Who serves the model.")
     user_text: str | None = Field(default=None, examples=["Where is my refund?"])
     content: ContentIn | None = None
-    max_cycles: Annotated[int, Field(ge=1, le=MOST_CYCLES)] | None = Field(default=None, examples=[10])
     tail_limit: Annotated[int, Field(ge=1, le=LONGEST_TAIL)] | None = Field(default=None, examples=[30])
     memory_space_id: IdIn | None = Field(default=None, description="What to remember.")
 
@@ -165,8 +167,9 @@ class ChatInput(TurnInput):
     attachments: list[AttachmentIn] | None = Field(default=None, max_length=50)
 
     def arguments(self) -> dict[str, Any]:
-        """The arguments of `user.chat`; `space` may be null."""
+        """The arguments of `user.chat`; `space` may be null. `max_cycles` is for its options."""
         given = super().arguments()
+        given.pop("max_cycles", None)
         if "space" in self.model_fields_set:
             given["space"] = self.space
         return given

@@ -221,3 +221,22 @@ async def test_it_ends_when_the_credential_does_not_hold_any_more(monkeypatch: p
         with pytest.raises(NotAuthenticatedError):
             await position(frames)
         assert answers == []
+
+
+async def test_nothing_of_an_erased_user_is_held() -> None:
+    async with Recollect(":memory:", worker=False) as rc:
+        hub = Feed(rc)
+        async with aclosing(hub.follow(("default", "default", None), None, None, always)) as other:
+            start = await position(other)
+            await said(rc.user("maya"), 3)
+            await rc.user("maya").admin.delete_user_data(confirm=True)
+            erased = [event async for event in _until_erased(rc, start)]
+            async with aclosing(hub.follow(("default", "default", None), start, None, always)) as late:
+                await position(late)
+                seen = await positions(late, erased[-1])
+            assert seen == erased == await some_positions(other)
+
+
+async def _until_erased(rc: Recollect, after: int) -> AsyncGenerator[int, None]:
+    for event in await rc.events.read(after):
+        yield event.position

@@ -15,6 +15,7 @@ from recollect import Recollect
 from recollect.errors import StoreUnavailableError
 from recollect.server import ServerSettings, create_app
 from recollect.stores import KeptAnswer
+from recollect.testing import ScriptedModel, calls, says
 from tests.support.http_server import calling
 
 CHAT = {"namespace": "chat"}
@@ -140,13 +141,13 @@ async def test_what_an_admin_was_answered_is_not_told_to_others(rc: Recollect, a
     assert (await rc.user("maya").admin.export_user_data())["kept_answers"] == []
 
 
-async def test_admins_without_a_user_have_keys_too(rc: Recollect, app: Any) -> None:
-    for tenant, replayed in (("acme", False), ("acme", True), ("globex", False)):
-        made = await rc.keys.create("admin", tenant_id=tenant)
+async def test_what_admins_do_for_everyone_is_done_again(rc: Recollect, app: Any) -> None:
+    made = await rc.keys.create("admin", tenant_id="acme")
+    for _ in range(2):
         async with calling(app, made.secret) as client:
             answer = await client.post("/ai-admin/close-stale", json={"olderThan": 1}, headers=KEY)
         assert answer.status_code == 200
-        assert ("idempotency-replayed" in answer.headers) is replayed
+        assert "idempotency-replayed" not in answer.headers
 
 
 async def test_an_answer_without_a_body_comes_again(rc: Recollect, maya: httpx2.AsyncClient) -> None:
@@ -218,3 +219,49 @@ def test_as_many_are_made_as_there_are_keys(requests: list[tuple[str, str]]) -> 
 
 def test_a_kept_answer_does_not_show_what_is_in_it() -> None:
     assert "secret" not in repr(KeptAnswer(200, "application/json", b"secret"))
+
+
+async def test_an_erasure_is_of_whom_it_names_whatever_its_key(rc: Recollect, app: Any) -> None:
+    made = await rc.keys.create("admin")
+    for name in ("alice", "bob"):
+        await rc.user(name).conversations.create("chat")
+        async with calling(app, made.secret, name) as admin:
+            answer = await admin.post("/ai-admin/delete", json={"confirm": True}, headers=KEY)
+        assert answer.status_code == 200
+        assert await count(rc, name) == 0
+
+
+async def test_nothing_of_an_erased_user_is_kept_for_admins(rc: Recollect, app: Any) -> None:
+    made, hers = await rc.keys.create("admin"), await rc.keys.create("user", user_id="maya", name="zebra phone")
+    async with calling(app, made.secret) as admin:
+        path = f"/ai-admin/keys/{hers.key.id}"
+        assert (await admin.delete(path, headers=KEY)).status_code == 200
+        await rc.user("maya").admin.delete_user_data(confirm=True)
+        assert (await admin.delete(path, headers=KEY)).status_code == 404
+
+
+async def test_a_key_of_a_turn_is_for_its_conversation(rc: Recollect, maya: httpx2.AsyncClient) -> None:
+    rc._runtime.model = ScriptedModel([says("One."), says("Two.")])
+    for said in ("One.", "Two."):
+        talk = await rc.user("maya").conversations.create("chat")
+        answer = await maya.post(f"/ai-conversations/{talk.id}/run-turn", json={"userText": "Hi"}, headers=KEY)
+        assert answer.json()["text"] == said
+
+
+async def test_a_turn_that_waits_for_tools_is_not_given_again(rc: Recollect, maya: httpx2.AsyncClient) -> None:
+    rc._runtime.model = ScriptedModel([calls("look"), says("Done."), says("Done before.")])
+    talk = await rc.user("maya").conversations.create("chat")
+    path, body = f"/ai-conversations/{talk.id}/run-turn", {"tools": [{"name": "look"}]}
+    first = (await maya.post(path, json={**body, "userText": "Look!"}, headers=KEY)).json()
+    results = [{"toolUseId": call["id"], "content": "seen"} for call in first["pending"]]
+    assert (await maya.post(path, json={**body, "toolResults": results})).json()["text"] == "Done."
+    again = (await maya.post(path, json={**body, "userText": "Look!"}, headers=KEY)).json()
+    assert (again["text"], again["pending"]) == ("Done before.", [])
+
+
+async def test_a_turn_of_ones_own_is_appended_once(rc: Recollect, maya: httpx2.AsyncClient) -> None:
+    talk = await rc.user("maya").conversations.create("chat")
+    body = {"userContent": "Hi", "assistant": {"content": "Hello!"}}
+    for _ in range(2):
+        assert (await maya.post(f"/ai-conversations/{talk.id}/turns", json=body, headers=KEY)).status_code == 201
+    assert [each.text for each in await rc.user("maya").conversations.messages(talk.id)] == ["Hi", "Hello!"]

@@ -154,8 +154,6 @@ async def test_an_atom_that_cannot_be_is_refused(rest: Rest, space: str, body: d
     "query",
     [
         "limit=0",
-        "limit=201",
-        "limit=99999999999999999999999",
         "limit=x",
         "cursor=%FF",
         "cursor=" + "a" * 1_001,

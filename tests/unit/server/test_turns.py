@@ -14,7 +14,7 @@ from recollect.chat.model import ChatRequest
 from recollect.errors import ProviderTimeoutError
 from recollect.server import ServerSettings
 from recollect.testing import ScriptedModel, calls, raises, says
-from recollect.types import ToolCall, message_text
+from recollect.types import ChatReply, ToolCall, message_text
 from tests.support.rest import Rest, asking, told
 
 CHAT = "/ai-conversations/chat"
@@ -304,3 +304,30 @@ async def test_a_schema_with_a_costly_pattern_is_not_run() -> None:
     async with chatting(*script) as (client, rc, _):
         body = {"userText": "?", "tools": [{**LOOKUP, "parameters": costly}]}
         assert told(await client.post(run(await conversation(rc)), json=body))["status"] == "approval"
+
+
+@pytest.mark.parametrize("kind", ["run-turn", "chat"])
+async def test_a_model_that_never_stops_calling_is_stopped(kind: str) -> None:
+    class Calling(ScriptedModel):
+        asked = 0
+
+        async def _complete(self, request: Any) -> ChatReply:
+            Calling.asked += 1
+            if request.tool_choice == "none":
+                return ChatReply(text="Enough.")
+            return ChatReply(tool_calls=(ToolCall(f"call_{Calling.asked}", "lookup", {"order": 7}),))
+
+    async with chatting() as (client, rc, _):
+        rc._runtime.model = Calling([])
+        id = await conversation(rc)
+        path, said = (run(id), {"userText": "Go"}) if kind == "run-turn" else ("/ai-conversations/chat", {"text": "Go"})
+        more: dict[str, Any] = {"tools": [LOOKUP], "maxCycles": 3, **({} if kind == "run-turn" else {"space": None})}
+        outcome = told(await client.post(path, json={**said, **more}))
+        for _ in range(10):
+            if outcome["status"] != "approval":
+                break
+            if kind == "chat":
+                more["conversationId"] = outcome["conversationId"]
+            results = [{"toolUseId": call["id"], "content": "shipped"} for call in outcome["pending"]]
+            outcome = told(await client.post(path, json={**more, "toolResults": results}))
+        assert (outcome["text"], Calling.asked) == ("Enough.", 4)

@@ -6,7 +6,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-MOST_MESSAGES = 5_000
+MOST_MESSAGES = 2_000
+MOST_PARTS = 1_000
 MOST_TOOLS = 512
 
 Id = Annotated[str, Field(max_length=500)]
@@ -25,7 +26,9 @@ class ChatMessage(Lenient):
     """A message of the client's history."""
 
     role: str = Field(max_length=50, examples=["user"])
-    content: str | list[dict[str, Any]] | None = Field(default=None, examples=["Where should we eat tonight?"])
+    content: str | Annotated[list[dict[str, Any]], Field(max_length=MOST_PARTS)] | None = Field(
+        default=None, examples=["Where should we eat tonight?"]
+    )
     name: Id | None = None
     refusal: str | None = None
     tool_calls: list[dict[str, Any]] | None = Field(default=None, max_length=MOST_TOOLS)

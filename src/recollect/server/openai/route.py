@@ -11,13 +11,11 @@ from fastapi.routing import APIRoute
 from pydantic_core import from_json
 from starlette.exceptions import HTTPException
 
-from recollect.errors import RecollectError, RequestTooLargeError
+from recollect.errors import RecollectError
 from recollect.server.openai.errors import error_of
+from recollect.server.sizes import check_size
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
-
-_DATA = ("data", "file_data")
-"""Fields that hold what is attached, which the size of the body bounds."""
 
 
 class OpenAIRequest(Request):
@@ -30,7 +28,7 @@ class OpenAIRequest(Request):
                 read = from_json(await self.body(), allow_inf_nan=False)
             except ValueError as error:
                 raise HTTPException(400, f"The body is not JSON: {error}.") from None
-            _check_texts(read, self.scope["state"]["caller"].home.settings.text_length)
+            check_size(read, self.scope["state"]["caller"].home.settings.text_length, _is_attached)
             self._json = read
         return self._json
 
@@ -57,13 +55,6 @@ class OpenAIRoute(APIRoute):
         return handle
 
 
-def _check_texts(value: Any, limit: int, name: str = "") -> None:
-    if isinstance(value, str):
-        if len(value) > limit and name not in _DATA and not (name == "url" and value.startswith("data:")):
-            raise RequestTooLargeError(f"{name or 'A text'} has {len(value)} characters; {limit} is the limit here.")
-    elif isinstance(value, dict):
-        for key, each in value.items():
-            _check_texts(each, limit, key)
-    elif isinstance(value, list):
-        for each in value:
-            _check_texts(each, limit, name)
+def _is_attached(name: str, value: str) -> bool:
+    """Whether it is something that the size of the body bounds."""
+    return name in ("data", "file_data") or (name == "url" and value.startswith("data:"))

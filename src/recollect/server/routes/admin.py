@@ -14,6 +14,7 @@ from recollect.errors import InvalidArgumentError, StoreFullError
 from recollect.server.answers import answer, problems
 from recollect.server.callers import Caller, CallerIs
 from recollect.server.files import FileAnswer
+from recollect.server.idempotency import UNKEPT
 from recollect.server.route import Route
 from recollect.user import User
 from recollect.wire.admin import DeleteUserData, ErasedWire, UsageRecordWire, UsageTotalWire
@@ -63,7 +64,7 @@ async def export_user_data(
     return FileAnswer(file, size, f"export.{format}", _MEDIA[format], caller.home.settings.stalled_seconds)
 
 
-@router.post("/delete", response_model=ErasedWire, responses=problems(507))
+@router.post("/delete", response_model=ErasedWire, responses=problems(507), openapi_extra=UNKEPT)
 async def delete_user_data(caller: CallerIs, body: DeleteUserData) -> Response:
     """Delete all that is kept of a user, for good. Deleting again is harmless."""
     erased = await _meant(caller, body.user_id).admin.delete_user_data(confirm=body.confirm)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Header, Path, Query, Response
+from fastapi import APIRouter, Header, Path, Query, Request, Response
 from fastapi.routing import APIRoute
 
 from recollect.errors import InvalidArgumentError, NotFoundError
@@ -19,8 +19,9 @@ from recollect.server.answers import (
     write_cursor,
 )
 from recollect.server.callers import CallerIs, UserIs
-from recollect.server.idempotency import TURN
+from recollect.server.idempotency import HEADER, TURN
 from recollect.server.route import Route
+from recollect.types.conversations import StoredMessage
 from recollect.wire.base import Page
 from recollect.wire.conversation_tasks import RefreshSummary
 from recollect.wire.conversations import (
@@ -39,6 +40,10 @@ from recollect.wire.conversations import (
 router = APIRouter(prefix="/ai-conversations", tags=["conversations"], route_class=Route)
 
 IdIs = Annotated[str, Path(max_length=200, examples=["conv_018f3c0de0a17b2c4d5e6f708192"])]
+PORTION = 20
+LARGEST_PAGE = 4_000_000
+"""After how many characters a page ends early."""
+
 SeqIs = Annotated[int | None, Query(ge=0, le=2**62, description="The `seq` of a message.")]
 KeyIs = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=500)]
 
@@ -104,9 +109,13 @@ async def append_system_message(user: UserIs, id: IdIs, body: AppendSystemMessag
 
 
 @router.post("/{id}/turns", status_code=201, response_model=AppendedTurnWire, responses=problems(404, 409))
-async def append_turn(user: UserIs, id: IdIs, body: AppendTurn, key: KeyIs = None) -> Response:
-    """Append both sides of a turn that you ran yourself. With an idempotency key the user's message is stored once."""
-    given = with_key(body.arguments(), key)
+async def append_turn(request: Request, user: UserIs, id: IdIs, body: AppendTurn) -> Response:
+    """Append both sides of a turn that you ran yourself.
+
+    With `idempotencyKey` the user's message is stored once, and the assistant's is a new one each time; with the header
+    both are.
+    """
+    given = with_key(body.arguments(), request.headers.get(HEADER))
     return answer(AppendedTurnWire.of(await user.conversations.append_turn(id, **given)), 201)
 
 
@@ -166,11 +175,34 @@ async def _messages(
         if not place.isdecimal():
             raise InvalidArgumentError("cursor is what nextCursor of the page before was.")
         before, after = (before, int(place[:18])) if forward else (int(place[:18]), after)
-    found = await caller.user.conversations.messages(id, most + 1, include_internal, before, after, include_hidden)
-    has_more = len(found) > most
-    shown = found[:most] if forward else found[-most:]
+    shown, has_more = await _bounded(caller, id, most, before, after, internal=include_internal, hidden=include_hidden)
     following = write_cursor(str(shown[-1 if forward else 0].seq)) if has_more else None
     return answer(Page[Any](items=[MessageWire.of(each) for each in shown], next_cursor=following))
+
+
+async def _bounded(
+    caller: CallerIs, id: str, most: int, before: int | None, after: int | None, *, internal: bool, hidden: bool
+) -> tuple[list[StoredMessage], bool]:
+    """Up to `most` messages, fewer if they are large, and whether there may be more."""
+    forward = after is not None and before is None
+    found: list[StoredMessage] = []
+    while True:
+        # A few at a time, as a page of pictures would fill the memory.
+        size = min(most + 1 - len(found), PORTION)
+        more = await caller.user.conversations.messages(id, size, internal, before, after, hidden)
+        found = [*found, *more] if forward else [*more, *found]
+        if len(more) < size:
+            return found, False
+        if len(found) > most:
+            return (found[:most] if forward else found[-most:]), True
+        if sum(map(_size, found)) > LARGEST_PAGE:
+            return found, True
+        before, after = (before, found[-1].seq) if forward else (found[0].seq, after)
+
+
+def _size(message: StoredMessage) -> int:
+    """About how many characters a message has."""
+    return sum(len(value) for block in message.content for value in block.values() if isinstance(value, str))
 
 
 def append_route() -> APIRoute:

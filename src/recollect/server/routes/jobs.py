@@ -10,6 +10,7 @@ from recollect.conversations import checks
 from recollect.errors import NotFoundError
 from recollect.server.answers import CursorIs, LimitIs, answer, page, page_limit, problems, read_cursor
 from recollect.server.callers import Caller, CallerIs, UserIs
+from recollect.server.idempotency import UNKEPT
 from recollect.server.route import Route
 from recollect.server.routes.bindings import known_version
 from recollect.types.jobs import Job, JobStatus
@@ -32,7 +33,7 @@ async def run_extraction(user: UserIs, body: RunExtraction) -> Response:
     return answer(ExtractionRunWire.of(run), 202)
 
 
-@router.post("/extractions/wait", response_model=ExtractionWaited, responses=problems())
+@router.post("/extractions/wait", response_model=ExtractionWaited, responses=problems(), openapi_extra=UNKEPT)
 async def wait_for_extraction(user: UserIs, body: WaitForExtraction) -> Response:
     """Wait until the user's conversations that were closed have become memories, or for so long."""
     return answer(ExtractionWaited(done=await user.memory.wait_for_extraction(body.timeout)))

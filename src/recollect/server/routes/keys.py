@@ -45,7 +45,7 @@ async def get_key(admin: AdminIs, id: KeyIdIs) -> Response:
     return answer(ApiKeyWire.of(found))
 
 
-@router.delete("/{id}", response_model=ApiKeyWire, responses=problems(404))
+@router.delete("/{id}", response_model=ApiKeyWire, responses=problems(404), openapi_extra=UNKEPT)
 async def revoke_key(admin: AdminIs, id: KeyIdIs) -> Response:
     """End a key for good. It stays in the list, with the moment it was revoked."""
     principal = admin.principal

@@ -21,6 +21,7 @@ from recollect.server.answers import (
     write_cursor,
 )
 from recollect.server.callers import AdminIs, Caller
+from recollect.server.idempotency import UNKEPT
 from recollect.server.route import Route
 from recollect.types.bindings import Binding
 from recollect.types.jobs import Job, JobStatus
@@ -65,14 +66,14 @@ async def get_anyones_job(admin: AdminIs, id: JobIdIs) -> Response:
     return answer(JobWire.of(await _job(admin, id)))
 
 
-@router.post("/jobs/{id}/retry", response_model=JobWire, responses=problems(404))
+@router.post("/jobs/{id}/retry", response_model=JobWire, responses=problems(404), openapi_extra=UNKEPT)
 async def retry_anyones_job(admin: AdminIs, id: JobIdIs) -> Response:
     """Queue a job that is over again, as if it were new."""
     job = await _job(admin, id)
     return answer(JobWire.of(await admin.home.rc.jobs.retry(job.id)))
 
 
-@router.post("/jobs/{id}/cancel", response_model=JobWire, responses=problems(404))
+@router.post("/jobs/{id}/cancel", response_model=JobWire, responses=problems(404), openapi_extra=UNKEPT)
 async def cancel_anyones_job(admin: AdminIs, id: JobIdIs) -> Response:
     """End a job that has not ended yet."""
     job = await _job(admin, id)
@@ -92,14 +93,16 @@ async def get_anyones_binding(admin: AdminIs, id: BindingIdIs) -> Response:
     return answer(BindingWire.of(await _binding(admin, id)))
 
 
-@router.patch("/bindings/{id}", response_model=BindingWire, responses=problems(404))
+@router.patch("/bindings/{id}", response_model=BindingWire, responses=problems(404), openapi_extra=UNKEPT)
 async def update_anyones_binding(admin: AdminIs, id: BindingIdIs, body: UpdateBinding) -> Response:
     """Change when a binding extracts, or pause it."""
     binding = await _binding(admin, id)
     return answer(BindingWire.of(await admin.home.rc.bindings.update(binding.id, **body.arguments())))
 
 
-@router.delete("/bindings/{id}", status_code=204, response_class=Response, responses=problems(404))
+@router.delete(
+    "/bindings/{id}", status_code=204, response_class=Response, responses=problems(404), openapi_extra=UNKEPT
+)
 async def delete_anyones_binding(admin: AdminIs, id: BindingIdIs) -> Response:
     """End a binding; memories it made stay."""
     binding = await _binding(admin, id)
@@ -107,7 +110,7 @@ async def delete_anyones_binding(admin: AdminIs, id: BindingIdIs) -> Response:
     return nothing()
 
 
-@router.post("/close-stale", response_model=StaleClosed, responses=problems())
+@router.post("/close-stale", response_model=StaleClosed, responses=problems(), openapi_extra=UNKEPT)
 async def close_everyones_stale(admin: AdminIs, body: CloseEveryonesStale) -> Response:
     """Close the app's conversations in which nothing happened for so long. Ask again while there is a `nextCursor`."""
     found, following = await _conversations(admin, None, body.cursor, body.limit)
@@ -117,7 +120,7 @@ async def close_everyones_stale(admin: AdminIs, body: CloseEveryonesStale) -> Re
     return answer(StaleClosed(conversation_ids=closed, next_cursor=following))
 
 
-@router.post("/replay", status_code=202, response_model=Replayed, responses=problems())
+@router.post("/replay", status_code=202, response_model=Replayed, responses=problems(), openapi_extra=UNKEPT)
 async def replay_conversations(admin: AdminIs, body: ReplayConversations) -> Response:
     """Queue the app's conversations to be extracted again. Ask again while there is a `nextCursor`."""
     found, following = await _conversations(

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Response
 
 from recollect.server.answers import answer, page_limit, problems
 from recollect.server.callers import Caller, CallerIs
+from recollect.server.idempotency import UNKEPT
 from recollect.server.route import Route
 from recollect.server.routes.memory import SpaceIs
 from recollect.wire.base import Input
@@ -16,21 +17,21 @@ from recollect.wire.recall import RecallByEntity, RecallByTopic, RecallResultWir
 router = APIRouter(prefix="/ai-memory/spaces/{space_id}", tags=["memory"], route_class=Route)
 
 
-@router.post("/recall-by-topic", response_model=RecallResultWire, responses=problems(404, 502))
+@router.post("/recall-by-topic", response_model=RecallResultWire, responses=problems(404, 502), openapi_extra=UNKEPT)
 async def recall_by_topic(caller: CallerIs, space_id: SpaceIs, body: RecallByTopic) -> Response:
     """What answers a question best, ranked by words, meaning, time, speakers, entities, age and importance."""
     found = await caller.user.memory.recall_by_topic(space_id, **_arguments(caller, body))
     return answer(RecallResultWire.of(found))
 
 
-@router.post("/recall-by-entity", response_model=RecallResultWire, responses=problems(404))
+@router.post("/recall-by-entity", response_model=RecallResultWire, responses=problems(404), openapi_extra=UNKEPT)
 async def recall_by_entity(caller: CallerIs, space_id: SpaceIs, body: RecallByEntity) -> Response:
     """Everything about an entity, the newest first. A name that no entity has recalls what mentions it."""
     found = await caller.user.memory.recall_by_entity(space_id, **_arguments(caller, body))
     return answer(RecallResultWire.of(found))
 
 
-@router.post("/recall-timeline", response_model=RecallResultWire, responses=problems(404, 502))
+@router.post("/recall-timeline", response_model=RecallResultWire, responses=problems(404, 502), openapi_extra=UNKEPT)
 async def recall_timeline(caller: CallerIs, space_id: SpaceIs, body: RecallTimeline) -> Response:
     """How things changed: what held at some moment from `from` to `to`, the oldest first, even if it is over."""
     found = await caller.user.memory.recall_timeline(space_id, **_arguments(caller, body))

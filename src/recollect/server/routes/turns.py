@@ -15,7 +15,7 @@ from recollect.server.answers import answer, problems
 from recollect.server.callers import Caller, CallerIs
 from recollect.server.disconnects import while_awaited
 from recollect.server.external_tools import Continuation
-from recollect.server.idempotency import HEADER, TURN
+from recollect.server.idempotency import HEADER, TURN, goes_on
 from recollect.server.problems import request_id_of, told
 from recollect.server.route import Route
 from recollect.server.routes.conversations import IdIs, with_key
@@ -24,7 +24,8 @@ from recollect.server.stopping import Stopping, refusal
 from recollect.turn.values import TurnResult
 from recollect.types import ReplyDelta
 from recollect.types.conversations import TurnOutcome
-from recollect.wire.turn_inputs import ChatInput, RunTurn, TurnInput
+from recollect.user import User
+from recollect.wire.turn_inputs import MOST_CYCLES, ChatInput, RunTurn, TurnInput
 from recollect.wire.turns import TurnOutcomeWire, TurnProblemWire, TurnResultWire, delta_event
 
 router = APIRouter(prefix="/ai-conversations", tags=["turns"], route_class=Route)
@@ -38,6 +39,10 @@ _STREAMED: dict[int | str, dict[str, Any]] = {
     }
 }
 _STATUSES = (404, 409, 502, 504)
+
+CYCLES = 10
+"""How often the model is asked in a turn, unless a caller says otherwise."""
+LOOK_BACK = 3 * MOST_CYCLES
 _TRACE = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
 
 AcceptIs = Annotated[str, Header(alias="Accept", include_in_schema=False)]
@@ -68,6 +73,7 @@ async def chat(
     if body.conversation_id is not None:
         await rest.check(caller.user, body.conversation_id)
     given.update(model=caller.model(body.model), tools=rest.tools, approvals=rest.approvals)
+    given["options"] = {**given.get("options", {}), **await _bounds(caller.user, body.conversation_id, body, rest)}
     if _wants_stream(body, accept):
         return turn_stream(caller, caller.user.chat_stream(**given))
     return await _whole(request, caller.user.chat(**given))
@@ -95,6 +101,8 @@ async def run_turn(
     given, rest = _arguments(body, request.headers.get(HEADER), traceparent), Continuation(body)
     await rest.check(caller.user, id)
     given.update(model=_served_by(caller.model(body.model), body.provider), tools=rest.tools, approvals=rest.approvals)
+    given["options"] = {**given.get("options", {}), **await _bounds(caller.user, id, body, rest)}
+    given.pop("max_cycles", None)
     talks = caller.user.conversations
     if _wants_stream(body, accept):
         return turn_stream(caller, talks.stream_turn(id, **given))
@@ -133,7 +141,8 @@ async def _whole(request: Request, work: Any) -> Response:
     if Stopping.of(request.app).is_set:
         work.close()
         return refusal(request_id_of(request))
-    return answer(ended(await while_awaited(request, work)))
+    value = await while_awaited(request, work)
+    return goes_on(answer(ended(value))) if value.pending else answer(ended(value))
 
 
 def _arguments(body: TurnInput, key: str | None, traceparent: str | None) -> dict[str, Any]:
@@ -143,6 +152,16 @@ def _arguments(body: TurnInput, key: str | None, traceparent: str | None) -> dic
         if found is not None and found[1].strip("0"):
             given["trace_id"] = found[1]
     return given
+
+
+async def _bounds(user: User, id: str | None, body: TurnInput, rest: Continuation) -> dict[str, Any]:
+    """How often the model may be asked: a turn that goes on has used some of it, and at last gets no more tools."""
+    most = CYCLES if body.max_cycles is None else body.max_cycles
+    if id is None or not rest.is_there:
+        return {"max_iterations": most}
+    said = await user.conversations.messages(id, LOOK_BACK, include_internal=True)
+    used = sum(message.role == "assistant" and message.turn_id == said[-1].turn_id for message in said)
+    return {"max_iterations": max(1, most - used), **({} if used < most else {"tool_choice": "none"})}
 
 
 def _wants_stream(body: TurnInput, accept: str) -> bool:

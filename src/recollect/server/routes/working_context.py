@@ -6,13 +6,14 @@ from fastapi import APIRouter, Response
 
 from recollect.server.answers import answer, problems
 from recollect.server.callers import UserIs
+from recollect.server.idempotency import UNKEPT
 from recollect.server.route import Route
 from recollect.wire.context import BuildWorkingContext, WorkingContextWire
 
 router = APIRouter(prefix="/ai-working-context", tags=["working context"], route_class=Route)
 
 
-@router.post("", response_model=WorkingContextWire, responses=problems(404, 502))
+@router.post("", response_model=WorkingContextWire, responses=problems(404, 502), openapi_extra=UNKEPT)
 async def build_working_context(user: UserIs, body: BuildWorkingContext) -> Response:
     """Put together the rolling summary, always-on memories, recalled memories and recent turns, within a token budget.
 

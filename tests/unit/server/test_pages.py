@@ -1,0 +1,56 @@
+"""Lists page by page: nothing is left out when something goes, and a page is not larger than it may be."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+from recollect import Recollect
+from recollect.server import ServerSettings, create_app
+from tests.support.http_server import calling
+
+
+async def pages(client: Any, path: str, limit: int) -> list[list[Any]]:
+    """All pages of a list."""
+    found, cursor = [], None
+    while True:
+        query = {"limit": limit} if cursor is None else {"limit": limit, "cursor": cursor}
+        page = (await client.get(path, params=query)).json()
+        found.append(page["items"])
+        cursor = page["nextCursor"]
+        if cursor is None:
+            return found
+
+
+async def test_a_list_goes_on_where_the_last_one_of_a_page_is_gone() -> None:
+    async with Recollect(":memory:", worker=False, embedder=None) as rc:
+        spaces = [await rc.user("local").memory.create_space(f"s{n}") for n in range(6)]
+        async with calling(create_app(rc, ServerSettings(open=True), opens=False)) as client:
+            first = (await client.get("/ai-memory/spaces?limit=2")).json()
+            await rc.user("local").memory.delete_space(spaces[1].id)
+            rest = (await client.get("/ai-memory/spaces", params={"cursor": first["nextCursor"]})).json()
+        assert [each["name"] for each in rest["items"]] == ["s2", "s3", "s4", "s5"]
+
+
+async def test_more_than_a_page_holds_is_the_next_page() -> None:
+    async with Recollect(":memory:", worker=False, embedder=None) as rc:
+        for n in range(5):
+            await rc.user("local").memory.create_space(f"s{n}")
+        async with calling(create_app(rc, ServerSettings(open=True, largest_page=2), opens=False)) as client:
+            found = await pages(client, "/ai-memory/spaces", 1_000)
+        assert [len(page) for page in found] == [2, 2, 1]
+
+
+async def test_large_messages_make_short_pages() -> None:
+    async with Recollect(":memory:", worker=False, embedder=None) as rc:
+        talks = rc.user("local").conversations
+        talk = await talks.create("chat")
+        picture = {"type": "image", "mime_type": "image/png", "data": base64.b64encode(b"x" * 900_000).decode()}
+        for _ in range(45):
+            await talks.append_user_message(talk.id, [picture])
+        async with calling(create_app(rc, ServerSettings(open=True), opens=False)) as client:
+            found = await pages(client, f"/ai-conversations/{talk.id}/messages", 200)
+            forward = await client.get(f"/ai-conversations/{talk.id}/messages?after=0&limit=200")
+        assert [len(page) for page in found] == [20, 20, 5]
+        assert [each["seq"] for page in reversed(found) for each in page] == [*range(1, 46)]
+        assert [each["seq"] for each in forward.json()["items"]] == [*range(1, 21)]
