@@ -87,7 +87,7 @@ def recollect(file: str, events: int) -> Any:
             yield StreamStop("end_turn", reply=ChatReply(text="word " * count))
 
     rc = Recollect(file, model=Counting(), worker=False, embedder=None, summary_every=None)
-    app = create_app(rc, ServerSettings(rate_limit=None))
+    app = create_app(rc, ServerSettings(rate_limit=None, concurrency=None))
 
     @asynccontextmanager
     async def lifespan(inner: Any, begin: Any = app.router.lifespan_context) -> AsyncIterator[Any]:

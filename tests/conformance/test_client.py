@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator
 from dataclasses import fields, is_dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import Any
 
@@ -14,6 +14,7 @@ import pytest
 
 from recollect import (
     AtomSupersededError,
+    ChatUsage,
     ConversationClosedError,
     InvalidArgumentError,
     NotFoundError,
@@ -262,3 +263,64 @@ async def test_a_tool_that_needs_approval_waits_for_it(rc: Recollect, client: Re
     denied = await maya.chat(approvals={second.pending[0].id: {"approved": False, "reason": "No."}}, tools=tools)
     assert (denied.text, ran) == ("Then not.", ["Omar"])
     assert "did not allow" in str(model.requests[-1].messages)
+
+
+USAGES: dict[str, Any] = {
+    "a value": ChatUsage(1, 2, 3, 0.5, 10, "anthropic", "claude-x", 1, None, 1),
+    "our names": {"input_tokens": 1, "output_tokens": 2, "provider": "x", "model": "y"},
+    "the wire's": {"inputTokens": 1, "outputTokens": 2, "cachedTokens": 1, "costUsd": 0.25},
+    "OpenAI's": {"prompt_tokens": 5, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 3}},
+    "Anthropic's": {"input_tokens": 1, "output_tokens": 2, "cache_read_input_tokens": 3},
+}
+
+
+@pytest.mark.parametrize("names", USAGES)
+async def test_usage_is_kept_in_whatever_names_it_comes(rc: Recollect, client: RecollectClient, names: str) -> None:
+    usage, kept = USAGES[names], []
+    for user in (rc.user("maya", "acme", "web"), client.user("tom")):
+        talks = user.conversations
+        talk = await talks.create("chat")
+        await talks.append_user_message(talk.id, "Hello")
+        one = await talks.append_assistant_turn(talk.id, "Hi", usage=usage, provider="openai", model="gpt-x")
+        both = await talks.append_turn(talk.id, "And?", {"content": "So.", "usage": usage})
+        kept.append([one.usage, both.assistant_message.usage])
+    assert kept[0] == kept[1]
+
+
+async def outcome(work: Any) -> Any:
+    try:
+        return await work
+    except RecollectError as error:
+        return type(error).__name__, str(error)
+
+
+STEPS: dict[str, Any] = {
+    "atoms of no space": lambda user: user.memory.list_atoms("ms_x", limit=0),
+    "entities of no space": lambda user: user.memory.search_entities("ms_x", limit=0),
+    "messages of nothing": lambda user: user.conversations.messages("conv_x", limit=0),
+    "an odd id": lambda user: user.conversations.close("a/b"),
+    "a word for an id": lambda user: user.conversations.get("open"),
+    "an odd atom": lambda user: user.memory.archive_atom(".."),
+    "bytes": lambda user: user.conversations.create("x", metadata={"b": b"abc"}),
+    "a set": lambda user: user.conversations.create("x", metadata={"s": {1}}),
+    "a moment": lambda user: user.memory.create_space("x", {"d": datetime(2026, 1, 1, tzinfo=UTC)}),
+    "a number for a name": lambda user: user.conversations.create("x", metadata={1: 2}),
+    "no number": lambda user: user.conversations.create("x", metadata={"n": float("nan")}),
+    "no room": lambda user: user.conversations.create("x", metadata={"t": "x" * 20_000}),
+    "a list": lambda user: user.conversations.create("x", metadata=[1]),
+}
+
+
+@pytest.mark.parametrize("step", STEPS)
+async def test_what_is_refused_is_refused_alike(rc: Recollect, client: RecollectClient, step: str) -> None:
+    here, there = rc.user("maya", "acme", "web"), client.user("maya")
+    assert await outcome(STEPS[step](here)) == await outcome(STEPS[step](there))
+
+
+async def test_nothing_is_asked_for_where_the_limit_is_nothing(rc: Recollect, client: RecollectClient) -> None:
+    maya = client.user("maya")
+    space = await maya.memory.create_space("x")
+    await maya.memory.create_entity(space.id, "PERSON", "Ana")
+    await maya.memory.add_atom(space.id, "Ana sings")
+    assert await maya.memory.search_entities(space.id, limit=0) == []
+    assert await maya.memory.list_atoms(space.id, limit=0) == []

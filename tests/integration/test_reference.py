@@ -29,6 +29,7 @@ def test_the_limits_are_the_defaults_of_the_settings() -> None:
     settings = ServerSettings()
     for name, shown in {
         "rate_limit": f"{settings.rate_limit}",
+        "concurrency": f"{settings.concurrency}",
         "failure_limit": f"{settings.failure_limit}",
         "body_bytes": f"{settings.body_bytes // 1_000_000} MB, within {settings.body_seconds:g} seconds",
         "text_length": f"{settings.text_length:,} characters",

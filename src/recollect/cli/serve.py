@@ -71,6 +71,9 @@ def serve(
     rate_limit: Annotated[
         int, option("rate-limit", "Requests a minute for each credential; 0 is no limit.", min=0)
     ] = 600,
+    concurrency: Annotated[
+        int, option("concurrency", "Requests and streams at once of each credential, in each process; 0: any.", min=0)
+    ] = 100,
     shutdown_seconds: Annotated[
         float, option("shutdown-seconds", "How long turns may take to end on shutdown.", min=0, max=3_600)
     ] = 30.0,
@@ -117,6 +120,7 @@ def serve(
             cors_origins=tuple(cors_origin or ()),
             allowed_hosts=tuple(allowed_host or ()),
             rate_limit=rate_limit or None,
+            concurrency=concurrency or None,
             shutdown_seconds=shutdown_seconds,
             metrics_token=metrics_token or None,
             trust_proxy=tuple(trust_proxy or ()),

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator
-from datetime import datetime
+from collections.abc import AsyncGenerator, Mapping
+from datetime import datetime, timedelta
 from os import PathLike
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
 from recollect.admin import Erased
 from recollect.client.handle import RemoteHandle
-from recollect.client.pages import listed
-from recollect.client.transport import path_of
+from recollect.client.transport import Transport, path_of
 from recollect.client.values import given, moment_json
+from recollect.conversations import checks
 from recollect.errors import InvalidArgumentError
 from recollect.types.jobs import UsageRecord, UsageTotal
 from recollect.wire.admin import ErasedWire, UsageRecordWire, UsageTotalWire
 
 HERE = "ai-admin"
+LARGEST_PAGE = 1_000
+"""How many records of costs one request gives at most."""
 
 
 class RemoteAdmin(RemoteHandle):
@@ -31,28 +33,30 @@ class RemoteAdmin(RemoteHandle):
         *,
         to: str | PathLike[str] | BinaryIO | None = None,
         format: Literal["json", "zip"] | None = None,
+        include_vectors: bool = False,
     ) -> dict[str, Any] | int:
         """All that is kept of a user, as one dict; with `to`, into a file of any size, and gives its bytes.
 
         `format` is "json" or "zip", by default as the path ends. A file appears only when it is complete.
         """
+        query = given(user_id=user_id, include_vectors="true" if include_vectors else None)
         if to is None:
             if format is not None:
                 raise InvalidArgumentError("format is that of a file: say where to write it with to=... .")
-            query = given(user_id=user_id)
             told: dict[str, Any] = await self._transport.call(
                 "GET", path_of(HERE, "export"), user=self._user, query=query
             )
             return told
         is_file = hasattr(to, "write")
         chosen = format or ("zip" if not is_file and str(to).endswith(".zip") else "json")
+        query["format"] = chosen
         if is_file:
-            return await self._copied(user_id, chosen, to)  # type: ignore[arg-type]
+            return await self._copied(query, to)  # type: ignore[arg-type]
         path = Path(os.fspath(to))  # type: ignore[arg-type]
         partial = path.with_name(f".{path.name}.{os.getpid()}.part")
         try:
             with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:  # noqa: ASYNC230
-                size = await self._copied(user_id, chosen, file)
+                size = await self._copied(query, file)
             await asyncio.to_thread(partial.replace, path)
         finally:
             partial.unlink(missing_ok=True)
@@ -74,28 +78,62 @@ class RemoteAdmin(RemoteHandle):
         limit: int = 1_000,
     ) -> list[UsageRecord]:
         """What model calls for this user's memory cost, call by call and the newest first."""
-        query = given(since=moment_json("since", since), until=moment_json("until", until), job_id=job_id)
-        path = path_of(HERE, "usage")
-        return await listed(self._transport, path, UsageRecordWire, limit, user=self._user, query=query)
+        return await usage_calls(self._transport, self._user, {}, since, until, job_id, limit)
 
     async def usage_totals(
         self, since: datetime | str | None = None, until: datetime | str | None = None
     ) -> list[UsageTotal]:
         """What they cost, added up by purpose and model."""
-        query = given(since=moment_json("since", since), until=moment_json("until", until))
-        path = path_of(HERE, "usage", "totals")
-        told = await self._transport.call("GET", path, user=self._user, query=query)
-        return [UsageTotalWire.model_validate(each).value() for each in told["items"]]
+        return await usage_sums(self._transport, self._user, {}, since, until)
 
-    async def _copied(self, user_id: str | None, format: str, file: BinaryIO) -> int:
+    async def _copied(self, query: Mapping[str, Any], file: BinaryIO) -> int:
         size = 0
-        async for piece in self._pieces(user_id, format):
+        async for piece in self._pieces(query):
             await asyncio.to_thread(file.write, piece)
             size += len(piece)
         return size
 
-    async def _pieces(self, user_id: str | None, format: str) -> AsyncGenerator[bytes, None]:
-        query = {**given(user_id=user_id), "format": format}
+    async def _pieces(self, query: Mapping[str, Any]) -> AsyncGenerator[bytes, None]:
         async with self._transport.download(path_of(HERE, "export"), user=self._user, query=query) as answer:
             async for piece in answer.aiter_bytes():
                 yield piece
+
+
+async def usage_calls(
+    transport: Transport,
+    user: str | None,
+    whose: Mapping[str, Any],
+    since: datetime | str | None,
+    until: datetime | str | None,
+    job_id: str | None,
+    limit: int,
+) -> list[UsageRecord]:
+    """What model calls cost, call by call and the newest first."""
+    most, end = checks.count("limit", limit), moment_json("until", until)
+    asked = {**whose, **given(since=moment_json("since", since), job_id=job_id)}
+    found: dict[str, UsageRecord] = {}
+    while len(found) < most:
+        size = min(LARGEST_PAGE, most)
+        query = {**asked, "until": end, "limit": size}
+        page = await transport.call("GET", path_of(HERE, "usage"), user=user, query=query)
+        records = [UsageRecordWire.model_validate(each).value() for each in page["items"]]
+        new = [each for each in records if each.id not in found]
+        found.update((each.id, each) for each in new)
+        if len(records) < size or not new:
+            break
+        # `until` is not in it: from there on, and those of that very moment again.
+        end = (records[-1].created_at + timedelta(microseconds=1)).isoformat()
+    return [*found.values()][:most]
+
+
+async def usage_sums(
+    transport: Transport,
+    user: str | None,
+    whose: Mapping[str, Any],
+    since: datetime | str | None,
+    until: datetime | str | None,
+) -> list[UsageTotal]:
+    """What they cost, added up."""
+    query = {**whose, **given(since=moment_json("since", since), until=moment_json("until", until))}
+    told = await transport.call("GET", path_of(HERE, "usage", "totals"), user=user, query=query)
+    return [UsageTotalWire.model_validate(each).value() for each in told["items"]]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import json
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, Unpack
@@ -16,8 +15,9 @@ from recollect.client.handle import RemoteHandle, header_text
 from recollect.client.sessions import RemoteSessions
 from recollect.client.transport import path_of
 from recollect.client.turns import model_name, refuse_local
-from recollect.client.values import given, named
-from recollect.errors import InvalidArgumentError, RemoteError
+from recollect.client.values import given, metadata_json, named
+from recollect.conversations import checks
+from recollect.errors import InvalidArgumentError
 from recollect.specs.handle import AgentTurn
 from recollect.specs.model import AgentSpec
 from recollect.types import ReplyDelta
@@ -55,7 +55,7 @@ class RemoteAgents(RemoteHandle):
     ) -> TurnOutcome:
         """Run one turn of an agent, with the arguments its description asks for. Its tools are the server's."""
         body = _invocation(arguments, conversation_id, model, turn)
-        told = await self._post(path_of(HERE, name, "invoke"), body, key=turn.get("idempotency_key"), native=True)
+        told = await self._post(_at(name, "invoke"), body, key=turn.get("idempotency_key"), native=True)
         outcome: TurnOutcome = TurnOutcomeWire.model_validate(told).value()
         return outcome
 
@@ -70,7 +70,7 @@ class RemoteAgents(RemoteHandle):
     ) -> AsyncGenerator[ReplyDelta | TurnOutcome, None]:
         """`invoke` as an iterator over deltas, whose last item is the `TurnOutcome`. Closing it cancels the turn."""
         body = _invocation(arguments, conversation_id, model, turn)
-        async with aclosing(self._streamed(path_of(HERE, name, "invoke"), body, turn.get("idempotency_key"))) as found:
+        async with aclosing(self._streamed(_at(name, "invoke"), body, turn.get("idempotency_key"))) as found:
             async for event, data in found:
                 if event == "result":
                     yield TurnOutcomeWire.model_validate(data).value()
@@ -96,7 +96,7 @@ class RemoteAgents(RemoteHandle):
         """
         body = _said(history, session, approvals, metadata, trace_id, wait)
         headers = _headers(session, idempotency_key)
-        path = path_of(HERE, name, "respond")
+        path = _at(name, "respond")
         told = await self._transport.call("POST", path, user=self._user, body=body, headers=headers, is_native=True)
         return AgentResponseWire.model_validate(told).value()
 
@@ -115,7 +115,7 @@ class RemoteAgents(RemoteHandle):
         """`respond` as chunks: text as it comes, and one last that is `done`. Closing the iterator cancels the turn."""
         body = _said(history, session, approvals, metadata, trace_id, wait)
         accumulated = ""
-        path, headers = path_of(HERE, name, "respond"), _headers(session, idempotency_key)
+        path, headers = _at(name, "respond"), _headers(session, idempotency_key)
         async with aclosing(self._streamed(path, body, None, headers)) as found:
             async for event, data in found:
                 if event == "delta":
@@ -128,21 +128,9 @@ class RemoteAgents(RemoteHandle):
         """The user's sessions with an agent with routes."""
         return RemoteSessions(self._transport, self._user, name)
 
-    async def _streamed(
-        self, path: str, body: Mapping[str, Any], key: str | None, headers: Mapping[str, str] | None = None
-    ) -> AsyncGenerator[tuple[str, dict[str, Any]], None]:
-        """The events of a turn, which must end with its result."""
-        more = {} if key is None else {"Idempotency-Key": header_text("idempotency_key", key)}
-        has_ended = False
-        frames = self._transport.frames(
-            "POST", path, user=self._user, body={**body, "stream": True}, headers={**(headers or {}), **more}
-        )
-        async with aclosing(frames):
-            async for frame in frames:
-                has_ended = has_ended or frame.event == "result"
-                yield frame.event, json.loads(frame.data)
-        if not has_ended:
-            raise RemoteError("The server's stream ended without the turn's result.")
+
+def _at(name: str, *more: str) -> str:
+    return path_of(HERE, checks.known_id("agent", name), *more)
 
 
 def _invocation(
@@ -161,7 +149,7 @@ def _invocation(
         conversation_id=conversation_id,
         model=model_name(model),
         approvals=None if approvals is None else _decisions(approvals),
-        metadata=turn.get("metadata"),
+        metadata=metadata_json(turn.get("metadata")),
         trace_id=turn.get("trace_id"),
         wait=turn.get("wait"),
         memory_space_id=turn.get("memory_space_id"),
@@ -183,7 +171,7 @@ def _said(
         history=None if isinstance(history, str) else history,
         session_id=session.id if isinstance(session, SessionState) else session,
         approvals=None if approvals is None else _decisions(approvals),
-        metadata=metadata,
+        metadata=metadata_json(metadata),
         trace_id=trace_id,
         wait=wait,
     )

@@ -5,10 +5,10 @@ from __future__ import annotations
 import builtins
 
 from recollect.client.handle import RemoteHandle
+from recollect.client.ids import made_id
 from recollect.client.pages import listed
 from recollect.client.transport import path_of
 from recollect.client.values import given, named
-from recollect.conversations import checks
 from recollect.memory.binding_checks import PolicyLike
 from recollect.types.bindings import Binding
 from recollect.wire.bindings import BindingWire

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import base64
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import replace
@@ -10,16 +10,17 @@ from typing import Any, Unpack
 
 from recollect.chat import Model
 from recollect.client.conversations import RemoteConversations
-from recollect.client.handle import RemoteHandle, header_text
+from recollect.client.handle import RemoteHandle
+from recollect.client.legs import DEFAULT_CYCLES, Legs, cycles_of, joined_calls
 from recollect.client.tools import LocalTools
 from recollect.client.transport import path_of
 from recollect.client.turns import model_name, options_json, refuse_local
-from recollect.client.values import given, jsonable, named, seconds_json
-from recollect.errors import InvalidArgumentError, RemoteError
+from recollect.client.values import given, jsonable, metadata_json, named, seconds_json
+from recollect.errors import InvalidArgumentError
 from recollect.turn.attachments import attachments_of
 from recollect.turn.chatting import ChatArguments
 from recollect.turn.values import TurnResult
-from recollect.types import ReplyDelta, ToolCall
+from recollect.types import ReplyDelta
 from recollect.wire.turns import TurnResultWire, delta_value
 
 PATH = path_of("ai-conversations", "chat")
@@ -40,13 +41,11 @@ class RemoteChat(RemoteHandle):
 
         The arguments are those of `rc.user(...).chat`; `tools` are called here.
         """
-        said = _Said(text, namespace, space, model, more)
-        await self._resume(said, namespace, more.get("session_id"))
+        legs = await self._legs(text, namespace, space, model, more)
         result: TurnResult | None = None
-        while (body := said.body) is not None:
-            told = await self._post(PATH, body, key=said.key, native=True)
-            result = _joined(result, TurnResultWire.model_validate(told).value())
-            await said.go_on(result.pending, result.conversation_id)
+        while (body := legs.body) is not None:
+            told = await self._post(PATH, body, key=legs.key, native=legs.is_first)
+            result = await legs.go_on(_joined(result, TurnResultWire.model_validate(told).value()))
         assert result is not None
         return result
 
@@ -59,104 +58,73 @@ class RemoteChat(RemoteHandle):
         **more: Unpack[ChatArguments],
     ) -> AsyncGenerator[ReplyDelta | TurnResult, None]:
         """`chat` as an iterator over deltas, whose last item is the `TurnResult`. Closing it cancels the turn."""
-        said = _Said(text, namespace, space, model, more)
-        await self._resume(said, namespace, more.get("session_id"))
+        legs = await self._legs(text, namespace, space, model, more)
         result: TurnResult | None = None
-        while (body := said.body) is not None:
-            headers = None if said.key is None else {"Idempotency-Key": header_text("idempotency_key", said.key)}
-            frames = self._transport.frames(
-                "POST", PATH, user=self._user, body={**body, "stream": True}, headers=headers
-            )
+        while (body := legs.body) is not None:
             ended: TurnResult | None = None
-            async with aclosing(frames):
-                async for frame in frames:
-                    data = json.loads(frame.data)
-                    if frame.event == "result":
+            async with aclosing(self._streamed(PATH, body, legs.key)) as found:
+                async for event, data in found:
+                    if event == "result":
                         ended = TurnResultWire.model_validate(data).value()
-                    elif (delta := delta_value(frame.event, data)) is not None:
+                    elif (delta := delta_value(event, data)) is not None:
                         yield delta
-            if ended is None:
-                raise RemoteError("The server's stream ended without the answer's result.")
-            result = _joined(result, ended)
-            await said.go_on(result.pending, result.conversation_id)
+            assert ended is not None
+            result = await legs.go_on(_joined(result, ended))
         assert result is not None
         yield result
 
-    async def _resume(self, said: _Said, namespace: str, session_id: str | None) -> None:
-        if not said.resumes:
-            return
-        talks = RemoteConversations(self._transport, self._user)
-        id = said.conversation_id
+    async def _legs(
+        self, text: str | None, namespace: str, space: str | None, model: str | Model | None, more: ChatArguments
+    ) -> Legs:
+        legs = _legs_of(text, namespace, space, model, more)
+        if more.get("approvals") is None:
+            return legs
+        talks, id = RemoteConversations(self._transport, self._user), more.get("conversation_id")
         if id is None:
-            found = await talks.find(namespace, session_id)
+            found = await talks.find(namespace, more.get("session_id"))
             if found is None:
                 raise InvalidArgumentError("nothing waits for a decision in that chat: pass its conversation_id.")
             id = found.id
-        said.be_in(id)
-        await said.resume(await talks.pending(id))
+        assert legs.body is not None
+        legs.body["conversationId"] = id
+        await legs.resume(await talks.pending(id))
+        return legs
 
 
-class _Said:
-    """What is sent next: the message, then what tools gave, until nothing waits for them."""
-
-    def __init__(
-        self, text: str | None, namespace: str, space: str | None, model: str | Model | None, more: ChatArguments
-    ) -> None:
-        unknown = more.keys() - ChatArguments.__annotations__.keys()
-        if unknown:
-            raise InvalidArgumentError(f"chat takes no {', '.join(sorted(unknown))}.")
-        if more.get("skills") is not None:
-            raise InvalidArgumentError("skills cannot be sent to a server: give them to an agent that it serves.")
-        refuse_local(more)
-        self.key = more.get("idempotency_key")
-        self._local = LocalTools(more.get("tools"), None, more.get("approvals"))
-        self._rest = given(
-            namespace=namespace,
-            model=model_name(model),
-            system=more.get("system"),
-            tools=self._local.described(),
-            options=options_json(more.get("options")),
-            recall=named(more.get("recall")),
-            session_id=more.get("session_id"),
-            conversation_id=more.get("conversation_id"),
-            close_after=seconds_json("close_after", more.get("close_after")),
-            memory_wait=more.get("memory_wait"),
-            trace_id=more.get("trace_id"),
-            wait=more.get("wait"),
-        )
-        self._rest["space"] = space
-        first: dict[str, Any] = given(text=text, metadata=more.get("metadata"))
-        if more.get("attachments") is not None:
-            first["attachments"] = [_attachment(each) for each in attachments_of(more["attachments"])]
-        self.resumes = more.get("approvals") is not None
-        self.conversation_id = more.get("conversation_id")
-        self.body: dict[str, Any] | None = {**self._rest, **first}
-
-    def be_in(self, conversation_id: str) -> None:
-        """Go on with that conversation."""
-        assert self.body is not None
-        self.body["conversationId"] = conversation_id
-
-    async def resume(self, pending: tuple[ToolCall, ...]) -> None:
-        """Begin with what was decided on calls that wait."""
-        results, rest = await self._local.results(pending), self._local.undecidable()
-        assert self.body is not None
-        if results:
-            self.body["toolResults"] = results
-        if rest or not results:
-            self.body["approvals"] = rest
-
-    async def go_on(self, pending: tuple[ToolCall, ...], conversation_id: str | None) -> None:
-        """Run what waits for its tools, and make ready what came of it."""
-        results = await self._local.results(pending)
-        where = {} if conversation_id is None else {"conversationId": conversation_id}
-        self.body = {**self._rest, **where, "toolResults": results} if results else None
-        self.key = None
+def _legs_of(
+    text: str | None, namespace: str, space: str | None, model: str | Model | None, more: ChatArguments
+) -> Legs:
+    unknown = more.keys() - ChatArguments.__annotations__.keys()
+    if unknown:
+        raise InvalidArgumentError(f"chat takes no {', '.join(sorted(unknown))}.")
+    if more.get("skills") is not None:
+        raise InvalidArgumentError("skills cannot be sent to a server: give them to an agent that it serves.")
+    refuse_local(more)
+    local = LocalTools(more.get("tools"), None, more.get("approvals"))
+    cycles = cycles_of(None, more.get("options"))
+    rest = given(
+        namespace=namespace,
+        model=model_name(model),
+        system=more.get("system"),
+        tools=local.described(),
+        options=options_json(more.get("options")),
+        max_cycles=None if cycles == DEFAULT_CYCLES else cycles,
+        recall=named(more.get("recall")),
+        session_id=more.get("session_id"),
+        conversation_id=more.get("conversation_id"),
+        close_after=seconds_json("close_after", more.get("close_after")),
+        memory_wait=more.get("memory_wait"),
+        trace_id=more.get("trace_id"),
+        wait=more.get("wait"),
+    )
+    rest["space"] = space
+    first: dict[str, Any] = given(text=text, metadata=metadata_json(more.get("metadata")))
+    if more.get("attachments") is not None:
+        first["attachments"] = [_attachment(each) for each in attachments_of(more["attachments"])]
+    return Legs(local, rest, first, key=more.get("idempotency_key"), cycles=cycles)
 
 
 def _attachment(attachment: Any) -> dict[str, Any]:
-    import base64
-
     data = attachment.data
     found = given(
         name=attachment.name, mime=attachment.mime, text=attachment.text, url=attachment.url, size=attachment.size
@@ -171,13 +139,6 @@ def _joined(before: TurnResult | None, after: TurnResult) -> TurnResult:
     if before is None:
         return after
     known = {message.id for message in before.messages}
-    done = {call.id: call for call in (*before.tool_invocations, *after.tool_invocations)}
-    return replace(
-        after,
-        usage=before.usage + after.usage,
-        context=after.context or before.context,
-        tool_invocations=tuple(done.values()),
-        problems=(*before.problems, *after.problems),
-        messages=(*before.messages, *(message for message in after.messages if message.id not in known)),
-        model_calls=before.model_calls + after.model_calls - 1,  # the call that asked for the tools is in both
-    )
+    new = tuple(message for message in after.messages if message.id not in known)
+    usage = before.usage + after.usage
+    return replace(after, usage=usage, messages=(*before.messages, *new), **joined_calls(before, after))

@@ -10,12 +10,14 @@ from recollect.client.bindings import RemoteBindings
 from recollect.client.events import RemoteEvents
 from recollect.client.jobs import RemoteJobs
 from recollect.client.keys import RemoteKeys
+from recollect.client.operating import Operating
 from recollect.client.transport import Transport
 from recollect.client.user import RemoteUser
+from recollect.conversations import checks
 from recollect.sync import SyncRecollect
 
 
-class RecollectClient:
+class RecollectClient(Operating):
     """A server over HTTP. `client.user("maya")` has what `rc.user("maya")` has: same methods, values and errors.
 
     `api_key` is an API key or a JWT; one that is of a single user needs no name: `client.user()`. What can be sent

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from recollect.client.pages import cursor_at, listed
+from recollect.client.pages import PAGE, cursor_at, listed
 from recollect.client.transport import path_of
 from recollect.client.turns import RemoteTurns
-from recollect.client.values import content_json, given, jsonable, moment_json, seconds_json
+from recollect.client.values import content_json, given, metadata_json, moment_json, seconds_json, usage_json
 from recollect.conversations import checks
 from recollect.errors import NotFoundError
 from recollect.types import ChatUsage, Message
@@ -40,7 +40,7 @@ class RemoteConversations(RemoteTurns):
             namespace=namespace,
             title=title,
             session_id=session_id,
-            metadata=metadata,
+            metadata=metadata_json(metadata),
             close_after=seconds_json("close_after", close_after),
         )
         return self._conversation(await self._post(path_of(HERE), body))
@@ -65,16 +65,14 @@ class RemoteConversations(RemoteTurns):
             namespace=namespace,
             session_id=session_id,
             title=title,
-            metadata=metadata,
+            metadata=metadata_json(metadata),
             close_after=seconds_json("close_after", close_after),
         )
         return self._conversation(await self._post(path_of(HERE, "find-or-create"), body))
 
     async def get(self, id: str) -> Conversation | None:
         """The conversation of that id, or None."""
-        if not checks.is_id(id) or not id:
-            return None
-        found = await self._transport.found("GET", path_of(HERE, id), user=self._user)
+        found = await self._found(HERE, id)
         return None if found is None else self._conversation(found)
 
     async def list(
@@ -210,9 +208,7 @@ class RemoteConversations(RemoteTurns):
 
     async def message(self, message_id: str) -> StoredMessage | None:
         """One message by its id, or None: what a citation points to."""
-        if not checks.is_id(message_id) or not message_id:
-            return None
-        found = await self._transport.found("GET", path_of(HERE, "messages", message_id), user=self._user)
+        found = await self._found(HERE, "messages", message_id)
         return None if found is None else self._message(found)
 
     async def refresh_rolling_summary(self, id: str, model: str | None = None) -> RollingSummary:
@@ -239,7 +235,7 @@ class RemoteConversations(RemoteTurns):
         found: list[StoredMessage] = []
         cursor: str | None = None
         while most is None or len(found) < most:
-            size = 200 if most is None else min(200, most - len(found))
+            size = PAGE if most is None else min(PAGE, most - len(found))
             page = await self._transport.call(
                 "GET", path, user=self._user, query={**_lower(query), "limit": size, "cursor": cursor}
             )
@@ -275,22 +271,22 @@ def _assistant_json(assistant: AssistantTurn | Mapping[str, Any]) -> dict[str, A
             for name in AssistantTurn.__dataclass_fields__
             if getattr(assistant, name) is not None
         }
-    if "content" in body:
-        body["content"] = content_json(body["content"])
-    return {name: _usage_json(value) if name == "usage" else jsonable(value) for name, value in body.items()}
-
-
-def _usage_json(usage: Any) -> Any:
-    if isinstance(usage, Mapping):
-        return {camel(str(name)): jsonable(value) for name, value in usage.items()}
-    named: dict[str, Any] = jsonable(usage)
-    return {name: value for name, value in named.items() if name not in ("provider", "model")}
+    return _said_json(body)
 
 
 def _imported_json(message: Message | Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(message, Message):
         return {"role": message.role, "content": [block_json(block) for block in message_blocks(message)]}
-    body = {camel(str(name)): value for name, value in message.items() if value is not None}
+    return _said_json({camel(str(name)): value for name, value in message.items() if value is not None})
+
+
+def _said_json(body: Mapping[str, Any]) -> dict[str, Any]:
+    """What a message holds, each in its own way."""
+    special: dict[str, Any] = {}
     if "content" in body:
-        body["content"] = content_json(body["content"])
-    return {name: _usage_json(value) if name == "usage" else jsonable(value) for name, value in body.items()}
+        special["content"] = content_json(body["content"])
+    if "usage" in body:
+        special["usage"] = usage_json(body["usage"], body.get("provider"), body.get("model"))
+    if "metadata" in body:
+        special["metadata"] = metadata_json(body["metadata"])
+    return {**given(**{name: value for name, value in body.items() if name not in special}), **special}

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from recollect.client.handle import RemoteHandle
 from recollect.client.transport import Transport, path_of
-from recollect.errors import RemoteUnavailableError
+from recollect.errors import RateLimitedError, RemoteUnavailableError, StoreError
 from recollect.types.conversations import Event
 from recollect.wire.events import EventWire
 
@@ -33,12 +33,13 @@ class RemoteEvents(RemoteHandle):
     ) -> AsyncGenerator[Event, None]:
         """Events after a position, then new ones as they come, until you stop reading. None is lost, none comes twice.
 
-        Without `after` it starts at the beginning, with "latest" at what happens from now on. While the server cannot
-        be reached it waits, and goes on where it was; it raises if that is so from the start.
+        Without `after` it starts at the beginning, with "latest" at what happens from now on. While the server or its
+        store cannot be reached it waits, and goes on where it was; it raises if that is so from the start.
         """
         position: int | str = 0 if after is None else after
         begun = False
         while True:
+            pause = AGAIN_SECONDS
             try:
                 async with aclosing(self._frames(position, types, user_id)) as frames:
                     async for frame in frames:
@@ -49,11 +50,15 @@ class RemoteEvents(RemoteHandle):
                         event: Event = EventWire.model_validate(json.loads(frame.data)).value()
                         yield event
                         position = event.position
-            except RemoteUnavailableError:
+            except (RemoteUnavailableError, StoreError):
                 if not begun:
                     raise
+            except RateLimitedError as error:
+                if not begun:
+                    raise
+                pause = max(pause, error.retry_after)
             begun = True
-            await asyncio.sleep(AGAIN_SECONDS)
+            await asyncio.sleep(pause)
 
     def _frames(
         self, after: int | str, types: Collection[str] | None, user_id: str | None

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from contextlib import aclosing
 from typing import Any
 
 from recollect.client.handle import RemoteHandle
+from recollect.client.ids import made_id
 from recollect.client.pages import listed
 from recollect.client.transport import path_of
 from recollect.client.values import given, named
-from recollect.conversations import checks
+from recollect.errors import RemoteUnavailableError, StoreError
 from recollect.memory.binding_checks import PolicyLike, ScopeLike
 from recollect.types.bindings import Binding, ConversationScope
 from recollect.types.jobs import ExtractionRun, Job
@@ -20,6 +24,7 @@ from recollect.wire.jobs import JobWire
 HERE = "ai-memory"
 LONGEST_WAIT = 20.0
 """How many seconds one request waits."""
+AGAIN_SECONDS = 1.0
 
 
 class RemoteExtracting(RemoteHandle):
@@ -85,6 +90,31 @@ class RemoteExtracting(RemoteHandle):
         """A job as it stands now, or None."""
         found = await self._found(HERE, "jobs", id)
         return None if found is None else self._job(found)
+
+    async def retry_job(self, id: str) -> Job:
+        """Queue a job that failed, was cancelled or is done again, as if it were new."""
+        return self._job(await self._post(path_of(HERE, "jobs", made_id("job", id), "retry")))
+
+    async def cancel_job(self, id: str) -> Job:
+        """End a job that has not ended yet."""
+        return self._job(await self._post(path_of(HERE, "jobs", made_id("job", id), "cancel")))
+
+    async def follow_job(self, id: str) -> AsyncGenerator[Job, None]:
+        """A job as it stands, and again at each change, until it is over. While the server is away it waits."""
+        path, job = path_of(HERE, "jobs", made_id("job", id), "events"), None
+        while job is None or not job.status.is_over:
+            try:
+                async with aclosing(self._transport.frames("GET", path, user=self._user)) as frames:
+                    async for frame in frames:
+                        found = self._job(json.loads(frame.data))
+                        if found != job:
+                            job = found
+                            yield job
+            except (RemoteUnavailableError, StoreError):
+                if job is None:
+                    raise
+            if job is None or not job.status.is_over:
+                await asyncio.sleep(AGAIN_SECONDS)
 
     async def wait_for_extraction(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109 - it is not an error
         """Wait until this user's closed conversations have become memories; False if they have not by then."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
 from typing import Any
 
 from recollect.client.ids import is_made
 from recollect.client.transport import Transport, path_of
 from recollect.conversations import checks
-from recollect.errors import InvalidArgumentError
+from recollect.errors import InvalidArgumentError, RemoteUnavailableError
 
 
 class RemoteHandle:
@@ -22,6 +25,22 @@ class RemoteHandle:
         return await self._transport.call(
             "POST", path, user=self._user, body={} if body is None else body, headers=headers, is_native=native
         )
+
+    async def _streamed(
+        self, path: str, body: Mapping[str, Any], key: str | None, headers: Mapping[str, str] | None = None
+    ) -> AsyncGenerator[tuple[str, dict[str, Any]], None]:
+        """The events of a turn, which must end with its result."""
+        more = {} if key is None else {"Idempotency-Key": header_text("idempotency_key", key)}
+        has_ended = False
+        frames = self._transport.frames(
+            "POST", path, user=self._user, body={**body, "stream": True}, headers={**(headers or {}), **more}
+        )
+        async with aclosing(frames):
+            async for frame in frames:
+                has_ended = has_ended or frame.event == "result"
+                yield frame.event, json.loads(frame.data)
+        if not has_ended:
+            raise RemoteUnavailableError("The server's stream ended without the turn's result.")
 
     async def _delete(self, path: str) -> Any:
         return await self._transport.call("DELETE", path, user=self._user)

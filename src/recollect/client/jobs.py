@@ -8,10 +8,10 @@ import time
 from collections.abc import Sequence
 
 from recollect.client.handle import RemoteHandle
+from recollect.client.ids import made_id
 from recollect.client.pages import cursor_at, listed
 from recollect.client.transport import path_of
 from recollect.client.values import given
-from recollect.conversations import checks
 from recollect.types.jobs import Job, JobStatus
 from recollect.wire.jobs import JobWire
 

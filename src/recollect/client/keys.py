@@ -6,6 +6,7 @@ import builtins
 from datetime import datetime, timedelta
 
 from recollect.client.handle import RemoteHandle
+from recollect.client.ids import made_id
 from recollect.client.pages import listed
 from recollect.client.transport import path_of
 from recollect.client.values import given
@@ -38,7 +39,9 @@ class RemoteKeys(RemoteHandle):
             expires_at=None if end is None else checks.moment("expires_at", end),
             rate_limit=rate_limit,
         )
-        made: NewApiKey = NewApiKeyWire.model_validate(await self._post(path_of(*HERE), body)).value()
+        # Sent once: the secret of a key that was made twice would be lost, and the key would not.
+        told = await self._post(path_of(*HERE), body, native=True)
+        made: NewApiKey = NewApiKeyWire.model_validate(told).value()
         return made
 
     async def list(self) -> builtins.list[ApiKey]:

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from recollect.client.extracting import RemoteExtracting
+from recollect.client.ids import made_id
 from recollect.client.pages import cursor_at, listed
 from recollect.client.transport import path_of
-from recollect.client.values import given, moment_json
+from recollect.client.values import given, metadata_json, moment_json
 from recollect.conversations import checks
 from recollect.errors import NotFoundError
 from recollect.memory.asking import Moment
@@ -27,7 +28,7 @@ class RemoteMemory(RemoteExtracting):
         self, name: str | None = None, metadata: Mapping[str, Any] | None = None, *, once: bool = False
     ) -> MemorySpace:
         """Make a space. With `once`, the first space of that name is given back if there is one."""
-        body = given(name=name, metadata=metadata, once=once or None)
+        body = given(name=name, metadata=metadata_json(metadata), once=once or None)
         return self._space(await self._post(path_of(HERE, "spaces"), body))
 
     async def get_space(self, id: str) -> MemorySpace | None:
@@ -146,6 +147,8 @@ class RemoteMemory(RemoteExtracting):
         )
         cursor = cursor_at(before.id if isinstance(before, Atom) else before)
         path = self._in(space_id, "atoms")
+        if limit == 0:
+            await self._known(space_id)
         return await listed(self._transport, path, AtomWire, limit, user=self._user, query=query, cursor=cursor)
 
     async def create_entity(
@@ -162,7 +165,7 @@ class RemoteMemory(RemoteExtracting):
             type=type,
             canonical_name=canonical_name,
             description=description,
-            attributes=attributes,
+            attributes=metadata_json(attributes),
             aliases=[*aliases] or None,
         )
         return self._entity(await self._post(self._in(space_id, "entities"), body))
@@ -192,6 +195,9 @@ class RemoteMemory(RemoteExtracting):
         self, space_id: str, query: str | None = None, type: str | None = None, limit: int | None = None
     ) -> list[Entity]:
         """Entities whose names or description match, the best first; without a query, those most spoken of."""
+        if limit == 0:
+            await self._known(space_id)
+            return []
         asked = given(query=query, type=type, limit=limit)
         found = await self._transport.call("GET", self._in(space_id, "entities"), user=self._user, query=asked)
         return [self._entity(each) for each in found["items"]]
@@ -289,6 +295,10 @@ class RemoteMemory(RemoteExtracting):
         found = await self._transport.call("POST", path, user=self._user, body=body, is_read=True)
         recalled: RecallResult = RecallResultWire.model_validate(found).value()
         return recalled
+
+    async def _known(self, space_id: str) -> None:
+        if await self.get_space(space_id) is None:
+            raise NotFoundError("space", space_id)
 
     def _in(self, space_id: str, *more: str) -> str:
         return path_of(HERE, "spaces", made_id("space", space_id), *more)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +11,7 @@ from recollect.conversations import checks
 from recollect.wire.base import Wire
 
 PAGE = 200
+"""How many to ask for at once; a server may give fewer, and tells where it goes on."""
 
 
 async def listed(
@@ -37,6 +39,6 @@ async def listed(
 
 def cursor_at(place: str | None) -> str | None:
     """A cursor that goes on behind a certain one."""
-    import base64
-
-    return None if place is None else base64.urlsafe_b64encode(place.encode()).decode().rstrip("=")
+    return (
+        None if place is None else base64.urlsafe_b64encode(place.encode(errors="surrogatepass")).decode().rstrip("=")
+    )

@@ -6,14 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from recollect.agent import Event
+from recollect.agent.message_data import events_of
 from recollect.client.handle import RemoteHandle
-from recollect.client.pages import listed
+from recollect.client.pages import PAGE, listed
 from recollect.client.transport import Transport, path_of
-from recollect.client.values import given
+from recollect.client.values import given, metadata_json
 from recollect.conversations import checks
 from recollect.errors import NotFoundError
 from recollect.types.sessions import MessageData, SessionData, SessionStatus
-from recollect.wire.sessions import EventWire, SessionMessageWire, SessionWire
+from recollect.wire.sessions import SessionMessageWire, SessionWire
 
 
 class RemoteSessions(RemoteHandle):
@@ -27,7 +28,7 @@ class RemoteSessions(RemoteHandle):
         self, id: str | None = None, *, initial_data: Mapping[str, Any] | None = None
     ) -> SessionData:
         """Begin a session. Raises `SessionConflictError` if its id is taken."""
-        return _session(await self._post(self._at(), given(id=id, initial_data=initial_data)))
+        return _session(await self._post(self._at(), given(id=id, initial_data=metadata_json(initial_data))))
 
     async def get_session(self, session_id: str) -> SessionData | None:
         """A session, or None if there is none of that id."""
@@ -48,8 +49,8 @@ class RemoteSessions(RemoteHandle):
 
     async def update_session_status(self, session_id: str, status: SessionStatus) -> SessionData | None:
         """Change a session's status, and give it as it is then; None if there is none of that id."""
-        path = self._at(checks.known_id("session", session_id))
         try:
+            path = self._one(session_id)
             return _session(await self._transport.call("PATCH", path, user=self._user, body={"status": status}))
         except NotFoundError:
             return None
@@ -65,18 +66,18 @@ class RemoteSessions(RemoteHandle):
     async def delete_session(self, session_id: str) -> bool:
         """Forget where a session stood; says whether it was there."""
         try:
-            await self._delete(self._at(checks.known_id("session", session_id)))
+            await self._delete(self._one(session_id))
         except NotFoundError:
             return False
         return True
 
     async def get_session_messages(self, session_id: str, limit: int | None = None) -> list[MessageData]:
         """A session's messages in order: the last `limit` of them."""
-        path, cursor = self._at(checks.known_id("session", session_id), "messages"), None
+        path, cursor = self._one(session_id, "messages"), None
         found: list[MessageData] = []
         most = None if limit is None else checks.count("limit", limit)
         while most is None or len(found) < most:
-            size = 200 if most is None else min(200, most - len(found))
+            size = PAGE if most is None else min(PAGE, most - len(found))
             page = await self._transport.call("GET", path, user=self._user, query={"limit": size, "cursor": cursor})
             found = [*(SessionMessageWire.model_validate(each).value() for each in page["items"]), *found]
             cursor = page["nextCursor"]
@@ -86,12 +87,16 @@ class RemoteSessions(RemoteHandle):
 
     async def load_session_history(self, session_id: str, limit: int = 200) -> list[Event]:
         """What was said and done in a session, as `respond` takes it; of the last `limit` messages."""
-        path = self._at(checks.known_id("session", session_id), "history")
-        page = await self._transport.call("GET", path, user=self._user, query={"limit": limit})
-        return [EventWire.model_validate(each).value() for each in page["items"]]
+        messages = await self.get_session_messages(session_id, limit)
+        return [event for each in messages for event in events_of(each)]
+
+    def _one(self, session_id: str, *more: str) -> str:
+        if not session_id:
+            raise NotFoundError("session", session_id)
+        return self._at(checks.known_id("session", session_id), *more)
 
     def _at(self, *more: str) -> str:
-        return path_of("ai-agents", self._agent, "sessions", *more)
+        return path_of("ai-agents", checks.known_id("agent", self._agent), "sessions", *more)
 
 
 def _session(told: Any) -> SessionData:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from recollect.chat.approval import Approval, as_approvals, check_runnable, decided, with_changed_input
+from recollect.client.values import content_json
 from recollect.conversations.turn_options import ToolHandler, described_tool
 from recollect.tools import Tool, tools_by_name
 from recollect.tools.dispatch import dispatch_all
@@ -28,11 +29,6 @@ class LocalTools:
             for tool in self._tools.values()
         ]
         return found or None
-
-    @property
-    def has_decisions(self) -> bool:
-        """Whether a person has decided on calls that were not made yet."""
-        return bool(self._decisions)
 
     def undecidable(self) -> dict[str, Any]:
         """Decisions on calls that do not wait, or not for our tools: the server says what is wrong with them."""
@@ -57,11 +53,14 @@ class LocalTools:
         given = await dispatch_all(asked, self._tools)
         originals = {call.id: call for call in ready}
         told = [with_changed_input(result, originals[call.id], call) for call, result in zip(asked, given, strict=True)]
-        return [
-            {"toolUseId": result.id, "content": result.content, "isError": result.is_error}
-            for result in (*told, *refused)
-        ]
+        return [_result_json(result) for result in (*told, *refused)]
 
     def _may_run(self, call: ToolCall) -> bool:
         tool: Tool | None = self._tools.get(call.name)
         return tool is not None and (call.id in self._decisions or not tool.requires_approval)
+
+
+def _result_json(result: ToolResult) -> dict[str, Any]:
+    """What a tool gave: its text, or all its parts where it gave more than that."""
+    content = result.content if result.parts is None else content_json(result.parts)
+    return {"toolUseId": result.id, "content": content, "isError": result.is_error}

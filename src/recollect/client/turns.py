@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any, Unpack
 
 from recollect.chat import ChatOptions, Model
-from recollect.client.handle import RemoteHandle, header_text
+from recollect.client.handle import RemoteHandle
+from recollect.client.ids import made_id
+from recollect.client.legs import DEFAULT_CYCLES, Legs, cycles_of, joined_calls
 from recollect.client.tools import LocalTools
 from recollect.client.transport import path_of
-from recollect.client.values import content_json, given, jsonable, named
-from recollect.conversations import checks
+from recollect.client.values import content_json, given, metadata_json, named
 from recollect.conversations.turn_requests import TurnArguments
-from recollect.errors import InvalidArgumentError, RemoteError
+from recollect.errors import InvalidArgumentError
 from recollect.types import ReplyDelta, ToolCall
 from recollect.types.conversations import TurnOutcome
 from recollect.wire.messages import ToolCallOut
@@ -37,15 +37,12 @@ class RemoteTurns(RemoteHandle):
         The arguments are those of `conversations.run_turn`; `model` is a name. `tools` and `tool_handler` are called
         here, whenever the model asks for them.
         """
-        turn = _Turn(model, user_text, more)
+        legs = await self._legs(id, model, user_text, more)
         path = self._at(id, "run-turn")
-        if turn.resumes:
-            await turn.resume(await self.pending(id))
         outcome: TurnOutcome | None = None
-        while (body := turn.body) is not None:
-            told = await self._post(path, body, key=turn.key, native=True)
-            outcome = joined(outcome, TurnOutcomeWire.model_validate(told).value())
-            await turn.go_on(outcome.pending)
+        while (body := legs.body) is not None:
+            told = await self._post(path, body, key=legs.key, native=legs.is_first)
+            outcome = await legs.go_on(joined(outcome, TurnOutcomeWire.model_validate(told).value()))
         assert outcome is not None
         return outcome
 
@@ -53,28 +50,19 @@ class RemoteTurns(RemoteHandle):
         self, id: str, model: str | Model | None = None, user_text: str | None = None, **more: Unpack[TurnArguments]
     ) -> AsyncGenerator[ReplyDelta | TurnOutcome, None]:
         """`run_turn` as an iterator over deltas, whose last item is the `TurnOutcome`. Closing it cancels the turn."""
-        turn = _Turn(model, user_text, more)
+        legs = await self._legs(id, model, user_text, more)
         path = self._at(id, "run-turn")
-        if turn.resumes:
-            await turn.resume(await self.pending(id))
         outcome: TurnOutcome | None = None
-        while (body := turn.body) is not None:
-            headers = None if turn.key is None else {"Idempotency-Key": header_text("idempotency_key", turn.key)}
-            frames = self._transport.frames(
-                "POST", path, user=self._user, body={**body, "stream": True}, headers=headers
-            )
+        while (body := legs.body) is not None:
             ended: TurnOutcome | None = None
-            async with aclosing(frames):
-                async for frame in frames:
-                    data = json.loads(frame.data)
-                    if frame.event == "result":
+            async with aclosing(self._streamed(path, body, legs.key)) as found:
+                async for event, data in found:
+                    if event == "result":
                         ended = TurnOutcomeWire.model_validate(data).value()
-                    elif (delta := delta_value(frame.event, data)) is not None:
+                    elif (delta := delta_value(event, data)) is not None:
                         yield delta
-            if ended is None:
-                raise RemoteError("The server's stream ended without the turn's result.")
-            outcome = joined(outcome, ended)
-            await turn.go_on(outcome.pending)
+            assert ended is not None
+            outcome = await legs.go_on(joined(outcome, ended))
         assert outcome is not None
         yield outcome
 
@@ -83,52 +71,39 @@ class RemoteTurns(RemoteHandle):
         found = await self._transport.call("GET", self._at(id, "pending"), user=self._user)
         return tuple(ToolCallOut.model_validate(each).value() for each in found["items"])
 
+    async def _legs(self, id: str, model: str | Model | None, user_text: str | None, more: TurnArguments) -> Legs:
+        legs = _legs_of(model, user_text, more)
+        if more.get("approvals") is not None:
+            await legs.resume(await self.pending(id))
+        return legs
+
     def _at(self, id: str, *more: str) -> str:
         return path_of(HERE, made_id("conversation", id), *more)
 
 
-class _Turn:
-    """What is sent next: the message, then what tools gave, until nothing waits for them."""
-
-    def __init__(self, model: str | Model | None, user_text: str | None, more: TurnArguments) -> None:
-        unknown = more.keys() - TurnArguments.__annotations__.keys()
-        if unknown:
-            raise InvalidArgumentError(f"run_turn takes no {', '.join(sorted(unknown))}.")
-        self.key = more.get("idempotency_key")
-        self._local = LocalTools(more.get("tools"), more.get("tool_handler"), more.get("approvals"))
-        refuse_local(more)
-        self._rest = given(
-            model=model_name(model),
-            provider=more.get("provider"),
-            tools=self._local.described(),
-            options=options_json(more.get("options")),
-            max_cycles=more.get("max_cycles"),
-            tail_limit=more.get("tail_limit"),
-            wait=more.get("wait"),
-            trace_id=more.get("trace_id"),
-            memory_space_id=more.get("memory_space_id"),
-            recall=named(more.get("recall")),
-        )
-        first = given(user_text=user_text, metadata=more.get("metadata"))
-        if more.get("content") is not None:
-            first["content"] = content_json(more["content"])  # type: ignore[arg-type]
-        self.resumes = more.get("approvals") is not None
-        self.body: dict[str, Any] | None = {**self._rest, **first}
-
-    async def resume(self, pending: tuple[ToolCall, ...]) -> None:
-        """Begin with what was decided on calls that wait."""
-        results, rest = await self._local.results(pending), self._local.undecidable()
-        assert self.body is not None
-        if results:
-            self.body["toolResults"] = results
-        if rest or not results:
-            self.body["approvals"] = rest
-
-    async def go_on(self, pending: tuple[ToolCall, ...]) -> None:
-        """Run what waits for its tools, and make ready what came of it."""
-        results = await self._local.results(pending)
-        self.body = {**self._rest, "toolResults": results} if results else None
-        self.key = None
+def _legs_of(model: str | Model | None, user_text: str | None, more: TurnArguments) -> Legs:
+    unknown = more.keys() - TurnArguments.__annotations__.keys()
+    if unknown:
+        raise InvalidArgumentError(f"run_turn takes no {', '.join(sorted(unknown))}.")
+    refuse_local(more)
+    local = LocalTools(more.get("tools"), more.get("tool_handler"), more.get("approvals"))
+    cycles = cycles_of(more.get("max_cycles"), more.get("options"))
+    rest = given(
+        model=model_name(model),
+        provider=more.get("provider"),
+        tools=local.described(),
+        options=options_json(more.get("options")),
+        max_cycles=None if cycles == DEFAULT_CYCLES else cycles,
+        tail_limit=more.get("tail_limit"),
+        wait=more.get("wait"),
+        trace_id=more.get("trace_id"),
+        memory_space_id=more.get("memory_space_id"),
+        recall=named(more.get("recall")),
+    )
+    first = given(user_text=user_text, metadata=metadata_json(more.get("metadata")))
+    if more.get("content") is not None:
+        first["content"] = content_json(more["content"])  # type: ignore[arg-type]
+    return Legs(local, rest, first, key=more.get("idempotency_key"), cycles=cycles)
 
 
 def joined(before: TurnOutcome | None, after: TurnOutcome) -> TurnOutcome:
@@ -136,19 +111,13 @@ def joined(before: TurnOutcome | None, after: TurnOutcome) -> TurnOutcome:
     if before is None:
         return after
     known = {message.id for message in before.appended_messages}
-    done = {call.id: call for call in (*before.tool_invocations, *after.tool_invocations)}
+    new = tuple(message for message in after.appended_messages if message.id not in known)
     return replace(
         after,
-        appended_messages=(
-            *before.appended_messages,
-            *(message for message in after.appended_messages if message.id not in known),
-        ),
+        appended_messages=(*before.appended_messages, *new),
         aggregate_usage=before.aggregate_usage + after.aggregate_usage,
-        tool_invocations=tuple(done.values()),
         total_latency_ms=before.total_latency_ms + after.total_latency_ms,
-        model_calls=before.model_calls + after.model_calls - 1,  # the call that asked for the tools is in both
-        context=after.context or before.context,
-        problems=(*before.problems, *after.problems),
+        **joined_calls(before, after),
     )
 
 
@@ -170,7 +139,10 @@ def options_json(options: ChatOptions | Mapping[str, Any] | None) -> dict[str, A
     found: dict[str, Any] = named(dict(options))
     if "system" in found:
         found["systemPrompt"] = found.pop("system")
-    return {name: jsonable(value) for name, value in found.items()}
+    found.pop("maxIterations", None)  # it is sent as maxCycles
+    if found.get("onMaxIterations") == "answer":
+        del found["onMaxIterations"]  # that is what turns do
+    return found or None
 
 
 def refuse_local(more: Mapping[str, Any]) -> None:

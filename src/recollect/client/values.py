@@ -32,6 +32,17 @@ def content_json(content: Content) -> Any:
     return [block_json(block) for block in checks.content(content)]
 
 
+def metadata_json(metadata: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Data of the caller's own: a JSON object, as in process; what is none is refused here."""
+    return None if metadata is None else checks.metadata(metadata)
+
+
+def usage_json(usage: Any, provider: str | None = None, model: str | None = None) -> dict[str, Any] | None:
+    """Usage numbers, in whatever names they come."""
+    counted = checks.usage(usage, provider, model)
+    return None if counted is None else jsonable(counted)
+
+
 def moment_json(what: str, value: datetime | str | None) -> str | None:
     """A moment, with its timezone."""
     return None if value is None else checks.moment(what, value).isoformat()
@@ -56,11 +67,11 @@ def jsonable(value: Any) -> Any:
     if isinstance(value, timedelta):
         return value.total_seconds()
     if isinstance(value, Mapping):
-        return {str(name): jsonable(each) for name, each in value.items()}
+        return {_key(name): jsonable(each) for name, each in value.items()}
     if is_dataclass(value) and not isinstance(value, type):
         found = {camel(field.name): getattr(value, field.name) for field in fields(value)}
         return {name: jsonable(each) for name, each in found.items() if each is not None}
-    if isinstance(value, Iterable):
+    if isinstance(value, Iterable) and not isinstance(value, bytes | bytearray | memoryview):
         return [jsonable(each) for each in value]
     raise InvalidArgumentError(f"{value!r:.80} cannot be sent to a server.")
 
@@ -68,5 +79,11 @@ def jsonable(value: Any) -> Any:
 def named(value: Any) -> Any:
     """A value or a mapping, in either spelling, with the names of the wire."""
     if isinstance(value, Mapping):
-        return {camel(str(name)): jsonable(each) for name, each in value.items()}
+        return {camel(_key(name)): jsonable(each) for name, each in value.items()}
     return jsonable(value)
+
+
+def _key(name: Any) -> str:
+    if not isinstance(name, str):
+        raise InvalidArgumentError(f"{name!r:.80} cannot be sent as the name of something: names are texts.")
+    return name

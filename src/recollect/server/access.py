@@ -36,7 +36,7 @@ class Access:
         if self._tokens is not None and not secret.startswith(KEYS):
             return await self._tokens.principal(secret)
         key = await self._rc.keys.check(secret)
-        return Principal(key.id, key.tenant_id, key.app_id, key.role, key.user_id, key.rate_limit)
+        return Principal(key.id, key.tenant_id, key.app_id, key.role, key.user_id, key.rate_limit, key.expires_at)
 
     async def is_still_valid(self, authorization: str | None, principal: Principal) -> bool:
         """Whether a credential stands for the same one as before: long streams end when it does not."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,6 +30,7 @@ class Principal:
     role: Role
     user_id: str | None = None
     rate_limit: int | None = None
+    expires_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,8 @@ from recollect.server.settings import ServerSettings
 
 _TAKEN = (
     *("Authorization", "Content-Type", "Idempotency-Key", "If-Match", "If-None-Match", "Last-Event-ID", "traceparent"),
-    *("X-Request-Id", "X-Recollect-Conversation", "X-Recollect-Namespace", "X-Recollect-Session", "X-Recollect-User"),
+    *("X-Request-Id", "X-Recollect-Conversation", "X-Recollect-Namespace", "X-Recollect-Session"),
+    *("X-Recollect-Space", "X-Recollect-User"),
 )
 _SHOWN = ("ETag", "Retry-After", "X-Recollect-Conversation", "X-Recollect-Session", "X-Request-Id")
 

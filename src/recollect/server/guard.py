@@ -15,7 +15,7 @@ from recollect.server.callers import Caller, Home, Principal
 from recollect.server.heads import Refused, read_head, user_named
 from recollect.server.hosts import Hosts
 from recollect.server.problems import problem, problem_of
-from recollect.server.rates import Failures, Rates
+from recollect.server.rates import AtOnce, Failures, Rates
 
 PUBLIC = frozenset({"/health/live", "/health/ready", "/metrics", "/openapi.json", "/docs"})
 """What is answered without a credential, and under any name: whoever looks after a server asks by its address."""
@@ -34,6 +34,7 @@ class Guard:
         self._access = access
         self._hosts = Hosts(settings.allowed_hosts, is_open=settings.open, origins=settings.cors_origins)
         self._rates = Rates(home.rc.store.rate_windows, settings.rate_limit)
+        self._at_once = AtOnce(settings.concurrency)
         self._failures = Failures(settings.failure_limit)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -48,23 +49,34 @@ class Guard:
         state = scope.setdefault("state", {})
         settings = self._home.settings
         exchange = Exchange(receive, send, settings.body_bytes, settings.body_seconds)
+        counted: str | None = None
         try:
             headers = read_head(scope)
-            if _path(scope) not in PUBLIC:
-                await self._let_in(scope, headers, state)
+            principal = None if _path(scope) in PUBLIC else await self._let_in(scope, headers, state)
             exchange.check(headers.get(b"content-length"))
+            if principal is not None and principal is not OPEN:
+                self._at_once.enter(principal.id)
+                counted = principal.id
         except (Refused, RecollectError) as error:
             await _refusal(error, state.get("request_id"))(scope, receive, send)
             return
+        try:
+            await self._pass_on(scope, receive, send, exchange)
+        finally:
+            if counted is not None:
+                self._at_once.leave(counted)
+
+    async def _pass_on(self, scope: Scope, receive: Receive, send: Send, exchange: Exchange) -> None:
+        """Have the request answered; what was wrong with its body is the answer, if none has begun."""
         try:
             await self._app(scope, exchange.receive, exchange.send)
         except Exception:  # whatever was made of a refused body on its way up: the refusal is the answer
             if exchange.refusal is None or exchange.has_begun:
                 raise
         if exchange.refusal is not None and not exchange.has_begun:
-            await exchange.refusal.answer(state.get("request_id"))(scope, receive, send)
+            await exchange.refusal.answer(scope["state"].get("request_id"))(scope, receive, send)
 
-    async def _let_in(self, scope: Scope, headers: dict[bytes, bytes], state: dict[str, Any]) -> None:
+    async def _let_in(self, scope: Scope, headers: dict[bytes, bytes], state: dict[str, Any]) -> Principal:
         """Find out who asks, and whether they may ask now."""
         client = scope.get("client")
         self._hosts.check(headers, client)
@@ -75,17 +87,15 @@ class Guard:
             await self._rates.take(principal)
         state["caller"] = Caller(self._home, principal, user_named(principal, headers.get(b"x-recollect-user")))
         state["is_still_valid"] = partial(self._access.is_still_valid, authorization, principal)
+        return principal
 
     async def _authenticated(self, client: tuple[str, int] | None, authorization: str | None) -> Principal:
-        self._failures.check(client, authorization)
         try:
-            principal = await self._access.principal(authorization)
+            return await self._access.principal(authorization)
         except NotAuthenticatedError:
             if authorization is not None:
                 self._failures.failed(client)
             raise
-        self._failures.succeeded(authorization)
-        return principal
 
 
 def _path(scope: Scope) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -23,6 +22,8 @@ HOLD_SECONDS = 30.0
 """For so long, and not past its end, a token that was checked is good for more requests: a check costs as much as
 many a request, and a key that the issuer takes back is noticed late anyway."""
 MOST_HELD = 10_000
+LATEST = 10**12
+"""No moment is later, in seconds: larger numbers cannot be reckoned with."""
 
 # The first that matches decides: subclasses stand before their bases.
 _REASONS: tuple[tuple[type[jwt.PyJWTError], str], ...] = (
@@ -131,7 +132,7 @@ def _name(claim: str, value: object) -> str:
 
 
 def _is_moment(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and -LATEST < value < LATEST
 
 
 def _no_key(kid: object) -> str:

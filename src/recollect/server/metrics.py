@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hmac
-import ipaddress
 import logging
 import os
 import time
@@ -25,6 +24,8 @@ from recollect.app import Recollect
 from recollect.errors import NotAllowedError, NotAuthenticatedError, StoreError
 from recollect.server.answers import problems
 from recollect.server.callers import Home
+from recollect.server.hosts import Hosts
+from recollect.server.hosts import is_loopback as is_loopback
 
 log = logging.getLogger("recollect.server")
 
@@ -41,6 +42,7 @@ MOST_JOBS = 500
 
 router = APIRouter(tags=["operations"])
 
+_THIS_MACHINE = Hosts((), is_open=True)
 
 _METRICS: dict[int | str, dict[str, Any]] = {
     200: {"description": "Metrics.", "content": {"text/plain": {"schema": {"type": "string"}}}}
@@ -57,29 +59,25 @@ async def read_metrics(request: Request) -> Response:
 
 
 def check_reader(request: Request, token: str | None) -> None:
-    """Refuse who may not read metrics. A token that is set is needed by all: behind a proxy everyone seems local."""
+    """Refuse who may not read metrics. A token that is set is needed by all: behind a proxy everyone seems local.
+
+    Without one they are for this machine, under a name of its own: a page's name that leads here is not.
+    """
     if token is not None:
         given = request.headers.get("authorization", "")
         if not hmac.compare_digest(given.encode(), f"Bearer {token}".encode()):
             raise NotAuthenticatedError("Metrics need `Authorization: Bearer <metrics token>`.")
-    elif request.client is None or not is_loopback(request.client.host):
-        raise NotAllowedError("Metrics are for this machine alone, until the server has a metrics token.")
-
-
-def is_loopback(host: str) -> bool:
-    """Whether an address, or the name localhost, is this machine's own.
-
-    >>> is_loopback("127.0.0.1"), is_loopback("::1"), is_loopback("0.0.0.0")
-    (True, True, False)
-    """
-    if host == "localhost":
-        return True
+        return
     try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    mapped = getattr(address, "ipv4_mapped", None)
-    return (mapped or address).is_loopback
+        _THIS_MACHINE.check(dict(request.scope["headers"]), request.client)
+        is_near = request.client is not None
+    except NotAllowedError:
+        is_near = False
+    if not is_near:
+        raise NotAllowedError(
+            "Metrics are for this machine alone, as http://localhost or http://127.0.0.1, until the server has a"
+            " metrics token."
+        )
 
 
 class Metrics:

@@ -1,9 +1,8 @@
-"""How often one may ask: limits a minute, for each credential and for failed attempts of an address."""
+"""How often one may ask, and how much at once, with each credential; and how often an address may fail."""
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import ipaddress
 import logging
 import time
@@ -91,47 +90,62 @@ class Rates:
         window.is_spent = granted < 1
 
 
+class AtOnce:
+    """Counts the requests of each credential that this process is answering, streams for as long as they last."""
+
+    def __init__(self, limit: int | None) -> None:
+        self._limit = limit
+        self._counts: dict[str, int] = {}
+
+    def enter(self, id: str) -> None:
+        """Count a request; raises `RateLimitedError` if there may be no more of them now. `leave` takes it back."""
+        count = self._counts.get(id, 0)
+        if self._limit is not None and count >= self._limit:
+            raise RateLimitedError(
+                f"{self._limit} requests at once is the limit of this credential, open streams among them: wait until"
+                " one has ended.",
+                1.0,
+            )
+        self._counts[id] = count + 1
+
+    def leave(self, id: str) -> None:
+        """Count it no more."""
+        count = self._counts[id] - 1
+        if count:
+            self._counts[id] = count
+        else:
+            del self._counts[id]
+
+
 class Failures:
     """Counts failed attempts to authenticate by address, in this process.
 
-    From an address with too many of them, credentials are not looked at until the next minute, so that guessing is
-    slow. Those that were good lately are, so that one who guesses locks out nobody behind the same address.
+    An address with too many of them is told to wait until the next minute. Credentials that are good are let in all the
+    same, so that one who guesses locks out nobody behind the same address.
     """
 
     def __init__(self, limit: int | None, timer: Callable[[], float] = time.time) -> None:
         self._limit = limit
         self._timer = timer
         self._counts: OrderedDict[str, tuple[int, int]] = OrderedDict()
-        self._good: OrderedDict[bytes, None] = OrderedDict()
 
-    def check(self, client: tuple[str, int] | None, authorization: str | None) -> None:
-        """Raise `RateLimitedError` if the address has failed too often and the credential is not known as good."""
-        if self._limit is None or not self._counts or client is None or authorization is None:
+    def failed(self, client: tuple[str, int] | None) -> None:
+        """Count a failed attempt; raises `RateLimitedError` if the address has failed too often."""
+        if self._limit is None or client is None:
             return
-        now = self._timer()
-        number, count = self._counts.get(network(client[0]), (0, 0))
-        if number == int(now // WINDOW_SECONDS) and count >= self._limit and _digest(authorization) not in self._good:
+        address, now = network(client[0]), self._timer()
+        window = int(now // WINDOW_SECONDS)
+        number, count = self._counts.get(address, (window, 0))
+        count = count + 1 if number == window else 1
+        self._counts[address] = window, count
+        self._counts.move_to_end(address)
+        if len(self._counts) > MOST_HELD:
+            self._counts.popitem(last=False)
+        if count > self._limit:
             raise RateLimitedError(
                 "Too many attempts with wrong credentials came from this address: wait for the next minute.",
                 WINDOW_SECONDS - now % WINDOW_SECONDS,
             )
-
-    def failed(self, client: tuple[str, int] | None) -> None:
-        """Count a failed attempt."""
-        if self._limit is None or client is None:
-            return
-        address, now = network(client[0]), int(self._timer() // WINDOW_SECONDS)
-        number, count = self._counts.get(address, (now, 0))
-        self._counts[address] = now, count + 1 if number == now else 1
-        _bound(self._counts, address)
-
-    def succeeded(self, authorization: str | None) -> None:
-        """Remember a credential as good."""
-        if self._limit is None or authorization is None:
-            return
-        digest = _digest(authorization)
-        self._good[digest] = None
-        _bound(self._good, digest)
 
 
 def network(address: str) -> str:
@@ -149,13 +163,3 @@ def network(address: str) -> str:
     if read.ipv4_mapped is not None:
         return str(read.ipv4_mapped)
     return str(ipaddress.ip_network((int(read) >> 64 << 64, 64)))
-
-
-def _digest(authorization: str) -> bytes:
-    return hashlib.sha256(authorization.encode()).digest()
-
-
-def _bound(kept: OrderedDict[str, tuple[int, int]] | OrderedDict[bytes, None], newest: str | bytes) -> None:
-    kept.move_to_end(newest)  # type: ignore[arg-type]
-    if len(kept) > MOST_HELD:
-        kept.popitem(last=False)

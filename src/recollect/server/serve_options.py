@@ -30,6 +30,7 @@ class ServeOptions:
     cors_origins: tuple[str, ...] = ()
     allowed_hosts: tuple[str, ...] = ()
     rate_limit: int | None = 600
+    concurrency: int | None = 100
     shutdown_seconds: float = 30.0
     metrics_token: str | None = field(default=None, repr=False)
     trust_proxy: tuple[str, ...] = ()
@@ -66,6 +67,7 @@ class ServeOptions:
             cors_origins=self.cors_origins,
             allowed_hosts=self.allowed_hosts,
             rate_limit=self.rate_limit,
+            concurrency=self.concurrency,
             shutdown_seconds=self.shutdown_seconds,
             metrics_token=self.metrics_token,
         )

@@ -68,7 +68,8 @@ class ServerSettings:
     `open` lets everyone in, as an admin of the default tenant and app: for one's own machine, and refused for requests
     that are not for a loopback address. `models` may be named by callers besides its own model. `rate_limit`
     is in requests a minute for each credential that has none of its own, `failure_limit` in failed attempts a minute to
-    authenticate, from one address to one process; None is no limit. `allowed_hosts` are the names under which it may be
+    authenticate, from one address to one process; `concurrency` is how many requests of a credential one process
+    answers at once, streams among them. None is no limit. `allowed_hosts` are the names under which it may be
     asked for (`"*.example.com"` is any below that); with none, it is any. Sizes are in bytes, `text_length` in
     characters. Streams are kept alive by a comment every `heartbeat_seconds`; a client that takes nothing for
     `stalled_seconds`, or whose body does not come within `body_seconds`, is left. On shutdown, turns have
@@ -82,6 +83,7 @@ class ServerSettings:
     allowed_hosts: tuple[str, ...] = ()
     rate_limit: int | None = 600
     failure_limit: int | None = 60
+    concurrency: int | None = 100
     body_bytes: int = 4_000_000
     text_length: int = 200_000
     page_size: int = 50
@@ -106,6 +108,8 @@ class ServerSettings:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigurationError(f"{name} is at least 1 a minute, or None for no limit, not {value!r}.")
+        if self.concurrency is not None and self.concurrency < 1:
+            raise ConfigurationError(f"concurrency is at least 1, or None for no limit, not {self.concurrency!r}.")
 
 
 _ABOVE_NOTHING = (

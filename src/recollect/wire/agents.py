@@ -16,7 +16,7 @@ from recollect.wire.bounds import IdIn, NameIn
 from recollect.wire.conversations import UsageWire
 from recollect.wire.memory import AtomWire
 from recollect.wire.messages import ToolCallOut
-from recollect.wire.sessions import ID_LENGTH, SessionStateWire
+from recollect.wire.sessions import SessionIdIn, SessionStateWire
 from recollect.wire.turn_inputs import LONGEST_WAIT, MOST_CYCLES, MOST_TOOLS, ApprovalIn, CallIdIn, KeyIn, RecallIn
 from recollect.wire.turns import ToolInvocationWire, TurnProblemWire
 
@@ -210,9 +210,7 @@ class RespondTo(_Turn):
         max_length=MOST_EVENTS,
         description="Events or messages in order, in the place of a message; not for credentials of the role 'user'.",
     )
-    session_id: str | None = Field(
-        default=None, min_length=1, max_length=ID_LENGTH, examples=["web-42"], description="A new one, if not given."
-    )
+    session_id: SessionIdIn | None = Field(default=None, description="A new one, if not given.")
 
     @model_validator(mode="after")
     def _one_of_them(self) -> RespondTo:

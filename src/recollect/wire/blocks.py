@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from recollect.types.blocks import ContentBlock, as_blocks, stored_blocks
 from recollect.wire.base import camel
+
+MOST_BLOCKS = 1_000
+"""How many blocks a message may have."""
 
 _SNAKE = {camel(name): name for name in ("mime_type", "tool_use_id", "tool_name", "is_error", "invalid_input")}
 
@@ -32,6 +35,36 @@ def block_value(given: Mapping[str, Any]) -> ContentBlock:
     if found.get("parts") is not None:
         found["parts"] = [{_SNAKE.get(name, name): value for name, value in part.items()} for part in found["parts"]]
     return stored_blocks([found])[0]
+
+
+def is_address(url: str) -> bool:
+    """Whether it leads to the web, or is the thing itself: nothing else is for callers to point to.
+
+    >>> is_address("https://example.com/cat.png"), is_address("data:image/png;base64,aGk="), is_address("file:///etc")
+    (True, True, False)
+    """
+    return url.lower().startswith(("https://", "http://", "data:"))
+
+
+def check_address(url: str) -> str:
+    """The address, if it is one that callers may send."""
+    if not is_address(url):
+        raise ValueError("a url begins with https:// or http://, or it is a data: URL")
+    return url
+
+
+def _taken(given: dict[str, Any]) -> dict[str, Any]:
+    """A block that a caller sent, in our names, as are the blocks in it."""
+    found = {_SNAKE.get(name, name): value for name, value in given.items()}
+    if isinstance(found.get("url"), str):
+        check_address(found["url"])
+    for name in ("content", "parts"):
+        inside = found.get(name)
+        if isinstance(inside, dict):
+            found[name] = _taken(inside)
+        elif isinstance(inside, list):
+            found[name] = [_taken(each) if isinstance(each, dict) else each for each in inside]
+    return found
 
 
 def _on_the_wire(value: Any) -> Any:
@@ -61,6 +94,7 @@ _SCHEMA: dict[str, Any] = {
         "toolUseId": {"type": "string"},
         "toolName": {"type": "string"},
         "isError": {"type": "boolean"},
+        "invalidInput": {"type": "string", "description": "What the model wrote, if it is no JSON object."},
     },
     "examples": _EXAMPLES,
 }
@@ -68,9 +102,10 @@ _SCHEMA: dict[str, Any] = {
 BlockOut = Annotated[dict[str, Any], BeforeValidator(_on_the_wire), WithJsonSchema(_SCHEMA)]
 """A content block, as servers give it."""
 
-BlockIn = Annotated[dict[str, Any], WithJsonSchema(_SCHEMA)]
+BlockIn = Annotated[dict[str, Any], AfterValidator(_taken), WithJsonSchema(_SCHEMA)]
+"""A content block, as callers send it: also just as a server gave it."""
 
-ContentIn = str | list[BlockIn]
+ContentIn = str | Annotated[list[BlockIn], Field(max_length=MOST_BLOCKS)]
 """What was said: a text, or a list of content blocks."""
 
 

@@ -7,11 +7,12 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
+from recollect.chat.usage import make_usage
 from recollect.types.conversations import AppendedTurn, Conversation, RollingSummary, StoredMessage
 from recollect.types.replies import ChatUsage
 from recollect.wire.base import Input, Wire
 from recollect.wire.blocks import BlockOut, ContentIn, blocks_of
-from recollect.wire.bounds import CountIn, MomentIn
+from recollect.wire.bounds import CountIn, MomentIn, NameIn
 
 VisibilityIn = Literal["user", "internal", "hidden"]
 
@@ -147,9 +148,18 @@ class UsageIn(Input):
     total_tokens: CountIn | None = None
     cost_usd: float | None = Field(default=None, ge=0)
     latency_ms: CountIn | None = None
+    provider: NameIn | None = Field(default=None, examples=["anthropic"], description="By default the message's.")
+    model: NameIn | None = Field(default=None, description="By default the message's.")
     cached_tokens: CountIn | None = None
     cache_write_tokens: CountIn | None = None
     reasoning_tokens: CountIn | None = None
+
+    def arguments(self) -> Any:
+        """The numbers, which the message says whose they are; or whole, if they say it themselves."""
+        given = super().arguments()
+        if self.provider is None and self.model is None:
+            return given
+        return make_usage(given, self.provider, self.model)
 
 
 class AppendAssistantTurn(Input):

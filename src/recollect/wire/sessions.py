@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, ClassVar
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from recollect.agent.event_values import Event, EventKind, EventSource, event_of_mapping, plain_event
 from recollect.agent.session import CurrentRoute, CurrentState, RouteVisit, SessionState
@@ -16,6 +16,20 @@ from recollect.wire.base import Input, Wire, camel
 
 ID_LENGTH = 150
 """How long a session's id may be; adapters that several apps share need room for more."""
+
+
+def _in_a_path(id: str) -> str:
+    if id in (".", ".."):
+        raise ValueError("a session's id is not . or .., which mean something else in an address")
+    return id
+
+
+SessionIdIn = Annotated[
+    str,
+    Field(min_length=1, max_length=ID_LENGTH, pattern=r"^[^/\x00-\x1f\x7f-\x9f]+$", examples=["web-42"]),
+    AfterValidator(_in_a_path),
+]
+"""A session's id: it stands in addresses, so it holds no slash and no control characters."""
 
 HIDDEN = frozenset(("progress", "left", "context", "answered", "waiting", "owner"))
 """What of the collected data is between the agent and its author: how it got there, and what its tools were given."""
@@ -167,7 +181,7 @@ class SessionStateWire(Wire):
 class CreateSession(Input):
     """Begin a session. Without an id it gets a new one."""
 
-    id: str | None = Field(default=None, min_length=1, max_length=ID_LENGTH, examples=["web-42"])
+    id: SessionIdIn | None = None
     initial_data: dict[str, Any] | None = Field(default=None, examples=[{"channel": "web"}])
 
 

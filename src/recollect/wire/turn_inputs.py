@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from recollect.wire.base import Input
-from recollect.wire.blocks import ContentIn
+from recollect.wire.blocks import ContentIn, check_address
 from recollect.wire.bounds import CountIn, IdIn, MomentIn, NameIn, ShareIn
 from recollect.wire.context import MOST_RECALLED, MOST_TURNS
 from recollect.wire.recall import MOST_CATEGORIES
@@ -95,7 +95,7 @@ class AttachmentIn(Input):
     mime: str | None = Field(default=None, max_length=200, examples=["image/png"])
     text: str | None = None
     data: str | None = Field(default=None, description="base64")
-    url: str | None = Field(default=None, max_length=4_000)
+    url: Annotated[str, AfterValidator(check_address), Field(max_length=4_000)] | None = None
     size: CountIn | None = None
 
 

@@ -24,30 +24,8 @@ from recollect.client import RecollectClient
 from recollect.errors import PreconditionFailedError
 from recollect.server import ServerSettings, create_app
 from recollect.testing import ScriptedModel, says
+from tests.integration.client.serving import Cuts
 from tests.support.http_server import free_port, serving
-
-
-class Cuts:
-    """Passes requests on, and ends the connection instead of answering the first ones that a test names."""
-
-    def __init__(self, app: Any, times: int) -> None:
-        self._app = app
-        self.left = times
-        self.seen = 0
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        self.seen += 1
-        cut = self.left > 0
-        self.left -= 1
-
-        async def lost(message: Any) -> None:
-            if not cut or message["type"] == "http.response.start":
-                await send(message)
-
-        await self._app(scope, receive, lost)
 
 
 @asynccontextmanager

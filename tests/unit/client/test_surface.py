@@ -9,6 +9,8 @@ import pytest
 
 from recollect.access import Keys
 from recollect.admin import Admin
+from recollect.app import Recollect
+from recollect.client import RecollectClient
 from recollect.client.admin import RemoteAdmin
 from recollect.client.agents import RemoteAgents
 from recollect.client.bindings import RemoteBindings
@@ -39,6 +41,7 @@ PAIRS: list[tuple[type[Any], type[Any]]] = [
     (Jobs, RemoteJobs),
     (AllBindings, RemoteBindings),
     (Keys, RemoteKeys),
+    (Recollect, RecollectClient),
 ]
 
 NOT_REMOTE = {
@@ -52,18 +55,25 @@ NOT_REMOTE = {
     "Jobs.drain",
     "Jobs.close",
     "Keys.check",
+    "Recollect.user",  # a credential may be of one: then it needs no name
+    "Recollect.register_agent",
+    "Recollect.warm_up",
+    "Recollect.mine_patterns",
+    "Recollect.reembed",
 }
 """What only makes sense in the process that has the store, or is there in another way."""
 
 LOCAL_ARGUMENTS = {
     "count_tokens",  # a function
     "on_progress",
-    "include_vectors",
     "tenant_id",  # the credential says which
     "app_id",
 }
 
-WHERE_MORE = {"Memory": {"get_job"}, "Agents": {"respond", "respond_stream", "sessions"}}
+WHERE_MORE = {
+    "Memory": {"get_job", "retry_job", "cancel_job", "follow_job"},
+    "Agents": {"respond", "respond_stream", "sessions"},
+}
 
 
 def public(kind: type[Any]) -> dict[str, Any]:

@@ -150,13 +150,74 @@ async def test_too_many_requests_are_told_when_there_may_be_more(rc: Recollect) 
     assert (await asked(app, path="/health/live")).status_code == 200
 
 
-async def test_too_many_wrong_keys_from_an_address_are_not_looked_at(rc: Recollect) -> None:
+async def test_one_who_guesses_has_to_wait_and_locks_out_nobody_behind_the_same_address(rc: Recollect) -> None:
     app, good = serving(rc, failure_limit=3), (await rc.keys.create("app")).secret
-    assert (await asked(app, good, "maya")).status_code == 200
     statuses = [(await asked(app, f"guess{number}", "maya")).status_code for number in range(10)]
     assert statuses[:3] == [401] * 3
     assert 429 in statuses
-    assert (await asked(app, good, "maya")).status_code == 200
+    assert (await asked(app, good, "maya")).status_code == 200  # though nobody has seen it before
+
+
+class Waiting:
+    """An application that answers when it is told to."""
+
+    def __init__(self) -> None:
+        self.inside = 0
+        self.go_on = asyncio.Event()
+        self.changed = asyncio.Event()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        self.inside += 1
+        self.changed.set()
+        try:
+            await self.go_on.wait()
+            if scope["path"] == "/fails":
+                raise RuntimeError("failed")
+            await Response()(scope, receive, send)
+        finally:
+            self.inside -= 1
+            self.changed.set()
+
+    async def has(self, count: int) -> None:
+        async with asyncio.timeout(20):
+            while self.inside != count:
+                self.changed.clear()
+                await self.changed.wait()
+
+
+async def test_a_credential_has_so_many_requests_at_once(rc: Recollect) -> None:
+    settings, waiting = ServerSettings(concurrency=3), Waiting()
+    guard = Guard(waiting, Home(rc, settings), Access(rc, settings))
+    one, other = [(await rc.keys.create("app")).secret for _ in range(2)]
+    held = [asyncio.create_task(asked(guard, one, "maya", path=path)) for path in (HERE, "/fails", "/cancelled")]
+    await waiting.has(3)
+    refused = await asked(guard, one, "noor")
+    assert told(refused) == (429, "rate-limited")
+    assert (refused.headers["retry-after"], refused.headers["ratelimit-remaining"]) == ("1", "0")
+    held.append(asyncio.create_task(asked(guard, other, "maya")))
+    await waiting.has(4)
+    held[2].cancel()
+    await waiting.has(3)
+    held.append(asyncio.create_task(asked(guard, one, "maya")))
+    await waiting.has(4)
+    waiting.go_on.set()
+    ended = await asyncio.gather(*held, return_exceptions=True)
+    assert [type(each) for each in ended[1:3]] == [RuntimeError, asyncio.CancelledError]
+    assert guard._at_once._counts == {}
+    assert told(await asked(guard, "guess"))[0] == 401
+    assert (await asked(guard, one, "maya", content=b"x" * 5_000_000)).status_code == 413
+    assert guard._at_once._counts == {}
+
+
+@pytest.mark.parametrize("more", [{"open": True, "concurrency": 1}, {"concurrency": None}])
+async def test_nobody_is_counted_where_there_is_no_limit_or_no_credential(rc: Recollect, more: Any) -> None:
+    settings, waiting = ServerSettings(rate_limit=None, **more), Waiting()
+    guard = Guard(waiting, Home(rc, settings), Access(rc, settings))
+    secret = None if settings.open else (await rc.keys.create("app")).secret
+    held = [asyncio.create_task(asked(guard, secret, "maya")) for _ in range(120)]
+    await waiting.has(120)
+    waiting.go_on.set()
+    assert {each.status_code for each in await asyncio.gather(*held)} == {200}
 
 
 async def test_everyone_on_this_machine_may_use_an_open_server(rc: Recollect) -> None:
@@ -225,7 +286,8 @@ async def test_only_the_names_that_are_allowed_are_answered(rc: Recollect) -> No
 async def test_pages_of_other_origins_read_nothing_unless_they_are_named(rc: Recollect) -> None:
     closed, named = serving(rc), serving(rc, cors_origins=("https://app.example.com",))
     secret = (await rc.keys.create("app")).secret
-    ask = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization,x-recollect-user"}
+    headers = "authorization,x-recollect-space,x-recollect-user"
+    ask = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": headers}
     for app, origin, is_allowed in (
         (closed, "https://app.example.com", False),
         (named, "https://evil.example.com", False),
@@ -262,6 +324,8 @@ def test_settings_that_open_a_server_by_mistake_are_refused() -> None:
     for name in nothing:
         with pytest.raises(ConfigurationError, match=name):
             ServerSettings(**{name: nothing[name]})
+    with pytest.raises(ConfigurationError, match="concurrency"):
+        ServerSettings(concurrency=0)
     with pytest.raises(ConfigurationError, match="body_seconds"):
         ServerSettings(body_seconds=float("nan"))
 

@@ -125,3 +125,53 @@ def test_every_operation_has_a_name_a_description_and_says_what_may_go_wrong(ser
         assert {"401", "422", "429"} <= set(operation["responses"]), f"{method} {path}"
         if "{" in path:
             assert "404" in operation["responses"], f"{method} {path}"
+
+
+async def test_a_body_of_too_many_values_is_refused_at_once() -> None:
+    async with Recollect(":memory:", embedder=None, worker=False) as rc:
+        app = create_app(rc, ServerSettings(open=True, rate_limit=None), opens=False)
+        async with calling(app, user="maya") as client:
+            talk = (await client.post("/ai-conversations", json={"namespace": "chat"})).json()["id"]
+            said = f"/ai-conversations/{talk}/user-messages"
+            block = {"type": "text", "text": "x"}
+            many: dict[str, Any] = {f"k{number}": 1 for number in range(40_000)}
+            for path, body, status in (
+                (said, {"content": [block] * 20_000}, 413),
+                (said, {"content": [block] * 1_001}, 422),
+                (said, {"content": [block] * 1_000}, 201),
+                ("/ai-conversations", many, 413),
+                ("/ai-conversations", {"namespace": "chat", "metadata": {"a": [[0] * 200] * 200}}, 413),
+                ("/v1/chat/completions", {"model": "recollect", "messages": [{"role": "user"}] * 20_000}, 413),
+                ("/v1/chat/completions", {"model": "recollect", "messages": [{"role": "user"}] * 2_001}, 400),
+                (
+                    "/v1/chat/completions",
+                    {"model": "recollect", "messages": [{"role": "user", "content": [block] * 1_001}]},
+                    400,
+                ),
+            ):
+                answer = await client.post(path, json=body)
+                assert answer.status_code == status, f"{path} {answer.text[:300]}"
+                assert len(answer.content) < 200_000
+
+
+async def test_a_thousand_messages_with_all_that_can_be_told_of_them_are_imported() -> None:
+    usage = {"inputTokens": 1, "outputTokens": 2, "totalTokens": 3, "costUsd": 0.1, "latencyMs": 4, "cachedTokens": 0}
+    more = {"cacheWriteTokens": 0, "reasoningTokens": 0, "provider": "anthropic", "model": "m"}
+    message = {
+        "role": "assistant",
+        "content": [{"type": "text", "text": "Hi"}],
+        "visibility": "user",
+        "createdAt": "2026-03-01T09:00:00Z",
+        "stopReason": "end_turn",
+        "model": "m",
+        "provider": "anthropic",
+        "usage": {**usage, **more},
+        "traceId": "t",
+        "idempotencyKey": None,
+    }
+    async with Recollect(":memory:", embedder=None, worker=False) as rc:
+        app = create_app(rc, ServerSettings(open=True, rate_limit=None), opens=False)
+        async with calling(app, user="maya") as client:
+            talk = (await client.post("/ai-conversations", json={"namespace": "chat"})).json()["id"]
+            answer = await client.post(f"/ai-conversations/{talk}/messages", json={"messages": [message] * 1_000})
+            assert answer.status_code == 201, answer.text[:300]

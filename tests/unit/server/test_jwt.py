@@ -45,6 +45,13 @@ async def test_keys_of_each_kind_are_used(algorithm: str) -> None:
     assert (await checker.principal(token(kid, algorithm))).user_id == "maya"
 
 
+@pytest.mark.parametrize("moment", [10**400, -(10**400), 10**12, 1e300], ids=["huge", "tiny", "far", "farther"])
+@pytest.mark.parametrize("name", ["exp", "nbf", "iat"])
+async def test_a_moment_beyond_all_reckoning_is_refused(name: str, moment: float) -> None:
+    given: dict[str, Any] = {name: moment}
+    assert await refused(token(**given))
+
+
 async def test_claims_have_the_names_that_settings_give() -> None:
     checker = Tokens(
         settings(tenant_claim="https://example.com/tenant", user_claim="email", app_claim="azp", role_claim="r")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from typing import Any
 
 import httpx2
@@ -75,6 +76,27 @@ async def test_keys_of_another_tenant_are_unknown(rc: Recollect, admin: httpx2.A
         assert (await admin.delete(f"/ai-admin/keys/{made.key.id}")).status_code == 404
         assert (await rc.keys.check(made.secret)).id == made.key.id
         assert made.key.id not in (await admin.get("/ai-admin/keys")).text
+
+
+async def test_a_limited_key_makes_no_key_that_may_do_more(rc: Recollect, app: Any) -> None:
+    end = datetime(2099, 1, 1, tzinfo=UTC)
+    limited = await rc.keys.create("admin", expires_at=end, rate_limit=5)
+    async with calling(app, limited.secret) as client:
+        made = (await client.post("/ai-admin/keys", json={"role": "admin"})).json()["key"]
+        less = {"rateLimit": 4, "expiresAt": "2098-01-01T00:00:00Z"}
+        assert (await client.post("/ai-admin/keys", json=less)).json()["key"]["rateLimit"] == 4
+        for more in ({"rateLimit": 6}, {"expiresAt": "2099-01-01T00:00:01Z"}):
+            refused = await client.post("/ai-admin/keys", json=more)
+            assert (refused.status_code, refused.json()["code"]) == (403, "not-allowed")
+            assert "your own key" in refused.json()["detail"]
+    assert (made["rateLimit"], made["expiresAt"]) == (5, "2099-01-01T00:00:00Z")
+
+
+async def test_a_key_without_limits_makes_keys_with_any(admin: httpx2.AsyncClient) -> None:
+    more = {"rateLimit": 1_000_000, "expiresAt": "2099-01-01T00:00:00Z"}
+    assert (await admin.post("/ai-admin/keys", json=more)).status_code == 201
+    made = (await admin.post("/ai-admin/keys", json={})).json()["key"]
+    assert (made["rateLimit"], made["expiresAt"]) == (None, None)
 
 
 @pytest.mark.parametrize("role", ["app", "user"])

@@ -142,6 +142,21 @@ async def test_metrics_are_for_this_machine_alone(rc: Recollect) -> None:
     assert answer.json()["code"] == "not-allowed"
 
 
+@pytest.mark.parametrize("is_open", [True, False])
+async def test_a_page_whose_name_leads_here_reads_no_metrics(rc: Recollect, is_open: bool) -> None:
+    app = create_app(rc, ServerSettings(open=is_open), opens=False)
+    async with calling(app) as client:
+        for headers in (
+            {"Host": "evil.example.com"},
+            {"Host": ""},
+            {"Origin": "https://evil.example.com"},
+            {"X-Forwarded-For": "192.0.2.7"},
+        ):
+            assert (await client.get("/metrics", headers=headers)).status_code == 403, headers
+        for host in ("localhost:8765", "127.0.0.1", "[::1]:8765"):
+            assert (await client.get("/metrics", headers={"Host": host})).status_code == 200, host
+
+
 async def test_a_token_that_is_set_is_asked_of_everyone(rc: Recollect) -> None:
     app = app_of(rc, metrics_token="scrape-me")
     async with calling(app) as near, from_elsewhere(app) as far:

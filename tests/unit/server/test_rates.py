@@ -12,7 +12,7 @@ from recollect import Recollect
 from recollect.errors import RateLimitedError, StoreBusyError
 from recollect.server import rates as module
 from recollect.server.callers import Principal
-from recollect.server.rates import Failures, Rates
+from recollect.server.rates import AtOnce, Failures, Rates
 
 NOW = 1_800_000_000.0
 AT = ("192.0.2.7", 4711)
@@ -142,66 +142,78 @@ async def test_two_servers_on_one_store_share_a_limit() -> None:
     assert 38 <= count <= 80  # twice as many if a minute has just ended
 
 
-def failing(limit: int | None, times: int = 0) -> Failures:
-    failures = Failures(limit, lambda: NOW + 20)
+def failures_of(limit: int | None, now: list[float] | None = None) -> Failures:
+    return Failures(limit, lambda: NOW + 20 if now is None else now[0])
+
+
+def fails(failures: Failures, address: str, times: int) -> int:
+    """How many of so many failed attempts are told to wait."""
+    count = 0
     for _ in range(times):
-        failures.failed(AT)
-    return failures
+        try:
+            failures.failed((address, 4711))
+        except RateLimitedError:
+            count += 1
+    return count
 
 
 def test_an_address_that_fails_too_often_has_to_wait() -> None:
-    failures = failing(3, 2)
-    failures.check(AT, "Bearer guess")
-    failures.failed(AT)
+    failures = failures_of(3)
+    assert fails(failures, "192.0.2.7", 3) == 0
     with pytest.raises(RateLimitedError, match="address") as told:
-        failures.check(AT, "Bearer guess")
-    assert told.value.retry_after == 40
-    failures.check(("192.0.2.8", 1), "Bearer guess")
-    failures.check(None, "Bearer guess")
-
-
-def test_one_who_guesses_locks_out_nobody_else_behind_the_address() -> None:
-    failures = failing(3)
-    failures.succeeded("Bearer good")
-    for _ in range(10):
         failures.failed(AT)
-    failures.check(AT, "Bearer good")
-    with pytest.raises(RateLimitedError):
-        failures.check(AT, "Bearer guess")
+    assert told.value.retry_after == 40
+    assert fails(failures, "192.0.2.8", 3) == 0
+    failures.failed(None)
 
 
-def test_after_a_minute_an_address_may_try_again() -> None:
+def test_after_a_minute_an_address_may_fail_again() -> None:
     now = [NOW]
-    failures = Failures(1, lambda: now[0])
-    failures.failed(AT)
-    with pytest.raises(RateLimitedError):
-        failures.check(AT, "Bearer guess")
+    failures = failures_of(1, now)
+    assert fails(failures, "192.0.2.7", 3) == 2
     now[0] += 60
-    failures.check(AT, "Bearer guess")
-    failures.failed(AT)
-    with pytest.raises(RateLimitedError):
-        failures.check(AT, "Bearer guess")
+    assert fails(failures, "192.0.2.7", 3) == 2
 
 
 def test_all_addresses_of_a_network_are_one() -> None:
-    failures = failing(3)
+    failures = failures_of(3)
     for number in range(3):
         failures.failed((f"2001:db8::{number:x}", 1))
-    with pytest.raises(RateLimitedError):
-        failures.check(("2001:db8::ffff", 1), "Bearer guess")
-    failures.check(("2001:db8:0:1::1", 1), "Bearer guess")
+    assert fails(failures, "2001:db8::ffff", 1) == 1
+    assert fails(failures, "2001:db8:0:1::1", 1) == 0
     for odd in ("", "testclient", "fe80::1%eth0", "x" * 10_000):
         failures.failed((odd, 1))
 
 
 def test_without_a_limit_failures_are_not_counted() -> None:
-    failing(None, 1_000).check(AT, "Bearer guess")
+    assert fails(failures_of(None), "192.0.2.7", 1_000) == 0
 
 
 def test_only_so_many_addresses_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_HELD", 10)
-    failures = failing(3)
+    failures = failures_of(3)
     for number in range(100):
         failures.failed((f"10.0.0.{number}", 1))
-        failures.succeeded(f"Bearer {number}")
-    assert len(failures._counts) == len(failures._good) == 10
+    assert len(failures._counts) == 10
+
+
+@given(
+    limit=st.none() | st.integers(1, 4),
+    steps=st.lists(st.tuples(st.sampled_from(["key_1", "key_2"]), st.booleans()), max_size=60),
+)
+def test_so_many_at_once_and_nothing_is_held_of_those_who_left(
+    limit: int | None, steps: list[tuple[str, bool]]
+) -> None:
+    at_once, inside = AtOnce(limit), {"key_1": 0, "key_2": 0}
+    for id, enters in steps:
+        if enters and limit is not None and inside[id] >= limit:
+            with pytest.raises(RateLimitedError, match="at once") as told:
+                at_once.enter(id)
+            assert told.value.retry_after == 1
+        elif enters:
+            at_once.enter(id)
+            inside[id] += 1
+        elif inside[id]:
+            at_once.leave(id)
+            inside[id] -= 1
+    assert at_once._counts == {id: count for id, count in inside.items() if count}

@@ -84,6 +84,8 @@ async def test_what_is_attached_is_shown_to_the_model() -> None:
             [{"name": "x", "data": "no base64!"}],
             [{"text": "no name"}],
             [{"name": "x", "path": "/etc/passwd"}],
+            [{"name": "x", "mime": "image/png", "url": "file:///etc/passwd"}],
+            [{"name": "x", "mime": "image/png", "url": "gs://bucket/x.png"}],
         ):
             told(await client.post(CHAT, json={"text": "Hi", "attachments": wrong}), 422)
 

@@ -61,6 +61,7 @@ class Completion(Chat):
         asked = await super()._request()
         self.conversation_id = asked.conversation_id
         end = LogEnd(await self._end_of_log())
+        end.check_results(self._sent.results)
         return replace(
             asked,
             draft=self._draft(asked, end),

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from recollect.server.openai.errors import FieldRefusedError
 from recollect.types import Message, message_text
 from recollect.types.blocks import ToolResultBlock
 from recollect.types.conversations import StoredMessage
@@ -54,6 +55,18 @@ class LogEnd:
     def missing(self, results: Sequence[Message]) -> list[dict[str, Any]]:
         """The results that are not in the log behind their calls, ready to be appended."""
         return [self._result(each) for each in results if not self._holds(str(each.tool_call_id))]
+
+    def check_results(self, results: Sequence[Message]) -> None:
+        """Refuse results of an agent's calls: its tools are the server's, and what they give is not for clients."""
+        for id in {str(each.tool_call_id) for each in results}:
+            asked = next(
+                (each for each in reversed(self._stored) if any(call.id == id for call in each.tool_calls)), None
+            )
+            agent = None if asked is None else (asked.metadata or {}).get("agent")
+            if agent is not None:
+                raise FieldRefusedError(
+                    "messages", f"Agent {agent!r:.80} asked for call {id!r:.80}, and runs it itself."
+                )
 
     def answer_since(self, earlier: LogEnd) -> str | None:
         """What was said last, if it was said after that and nothing followed it."""

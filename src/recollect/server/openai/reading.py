@@ -24,6 +24,7 @@ from recollect.types import (
     user_message,
 )
 from recollect.types.messages import split_data_url
+from recollect.wire.blocks import is_address
 
 _AUDIO = {"wav": "audio/wav", "mp3": "audio/mpeg"}
 
@@ -173,7 +174,7 @@ def _address(url: str, at: str) -> str:
     """An address of the web, or the thing itself: nothing of the server's own machine."""
     if url.startswith("data:"):
         _base64(split_data_url(url)[1], at)
-    elif not url.lower().startswith(("https://", "http://")):
+    elif not is_address(url):
         raise FieldRefusedError(at, "A url begins with https:// or http://, or it is a data: URL.")
     return url
 

@@ -93,6 +93,7 @@ async def invoke_agent(
     spec = agents.get(name)
     if spec is None:
         raise NotFoundError("agent", name)
+    _check_inputs(caller, body)
     await check_decisions(caller.user, body.conversation_id, set(body.approvals or ()))
     given = with_key(body.arguments(), request.headers.get(HEADER))
     given["model"] = _model(caller, spec, body)
@@ -123,6 +124,7 @@ async def respond(
     """
     if body.history is not None and caller.principal.role == "user":
         raise NotAllowedError("A credential of the role 'user' passes a message: the server has the history.")
+    _check_inputs(caller, body)
     served = Serving.of(request.app).agent(caller, name)
     session, status = await _session(served, body.session_id, if_match)
     given = with_key(body.arguments(), request.headers.get(HEADER))
@@ -176,6 +178,13 @@ def _model(caller: Caller, spec: AgentSpec, body: InvokeAgent) -> Any:
         if isinstance(named, str):
             caller.model(named)
     return None if body.model is None or body.model == own else caller.model(body.model)
+
+
+def _check_inputs(caller: Caller, body: InvokeAgent | RespondTo) -> None:
+    """A person decides whether a call is made for them; with what it is made is between the agent and its app."""
+    decisions = (body.approvals or {}).values()
+    if caller.principal.role == "user" and any(getattr(each, "input", None) is not None for each in decisions):
+        raise NotAllowedError("A credential of the role 'user' says yes or no: a call's input is not theirs to change.")
 
 
 async def _session(

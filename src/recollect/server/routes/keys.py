@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Response
 
-from recollect.errors import NotFoundError
+from recollect.errors import NotAllowedError, NotFoundError
 from recollect.server.answers import CursorIs, LimitIs, answer, page_limit, page_of_all, problems, read_cursor
-from recollect.server.callers import AdminIs
+from recollect.server.callers import AdminIs, Principal
 from recollect.server.idempotency import UNKEPT
 from recollect.server.route import Route
 from recollect.wire.access import ApiKeyWire, CreateKey, NewApiKeyWire
@@ -22,9 +22,13 @@ KeyIdIs = Annotated[str, Path(max_length=200, examples=["key_018f3c0de0a17b2c4d5
 # Its answer is not kept for a retry: nobody can show a secret again.
 @router.post("", status_code=201, response_model=NewApiKeyWire, responses=problems(), openapi_extra=UNKEPT)
 async def create_key(admin: AdminIs, body: CreateKey) -> Response:
-    """Make an API key for your tenant and app. Its secret is in the answer, and nowhere else."""
+    """Make an API key for your tenant and app. Its secret is in the answer, and nowhere else.
+
+    A key that ends, or has a limit of its own, makes keys that end with it, and have its limit at most.
+    """
     principal = admin.principal
-    made = await admin.home.rc.keys.create(**body.arguments(), tenant_id=principal.tenant_id, app_id=principal.app_id)
+    given = _within(principal, body.arguments())
+    made = await admin.home.rc.keys.create(**given, tenant_id=principal.tenant_id, app_id=principal.app_id)
     return answer(NewApiKeyWire.of(made), 201, {"Cache-Control": "no-store"})
 
 
@@ -51,3 +55,17 @@ async def revoke_key(admin: AdminIs, id: KeyIdIs) -> Response:
     principal = admin.principal
     revoked = await admin.home.rc.keys.revoke(id, tenant_id=principal.tenant_id, app_id=principal.app_id)
     return answer(ApiKeyWire.of(revoked))
+
+
+def _within(principal: Principal, given: dict[str, Any]) -> dict[str, Any]:
+    """What a new key is made of: no more than the one it is made with may do, nor for longer."""
+    limit, end = given.get("rate_limit"), given.get("expires_at")
+    if principal.rate_limit is not None and limit is not None and limit > principal.rate_limit:
+        raise NotAllowedError(f"rateLimit is at most {principal.rate_limit} here: your own key has no more.")
+    if principal.expires_at is not None and end is not None and end > principal.expires_at:
+        raise NotAllowedError(f"expiresAt is at most {principal.expires_at.isoformat()} here: your own key ends then.")
+    return {
+        **given,
+        "rate_limit": principal.rate_limit if limit is None else limit,
+        "expires_at": principal.expires_at if end is None else end,
+    }

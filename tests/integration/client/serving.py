@@ -1,0 +1,75 @@
+"""Servers for the client's tests, and what may go wrong before them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from recollect import Recollect
+from recollect.client import RecollectClient
+from recollect.server import ServerSettings, create_app
+from tests.support.http_server import serving
+
+
+class Cuts:
+    """Passes requests on, and ends the connection instead of answering the first ones that a test names."""
+
+    def __init__(self, app: Any, times: int) -> None:
+        self._app = app
+        self.left = times
+        self.seen = 0
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        self.seen += 1
+        cut = self.left > 0
+        self.left -= 1
+
+        async def lost(message: Any) -> None:
+            if not cut or message["type"] == "http.response.start":
+                await send(message)
+
+        await self._app(scope, receive, lost)
+
+
+class Gate:
+    """Passes requests on, or answers itself as a proxy does whose server is away."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+        self.answer: tuple[int, bytes, bytes] | None = None
+        self.times = 0
+        self.cut_after: int | None = None
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http" and self.answer is not None:
+            self.times += 1
+            status, kind, body = self.answer
+            await send({"type": "http.response.start", "status": status, "headers": [(b"content-type", kind)]})
+            await send({"type": "http.response.body", "body": body})
+            return
+        await self._app(scope, receive, send if self.cut_after is None else self._cutting(send))
+
+    def _cutting(self, send: Callable[[Any], Awaitable[None]]) -> Callable[[Any], Awaitable[None]]:
+        async def cut(message: Any) -> None:
+            if message["type"] == "http.response.body":
+                message = {**message, "body": message["body"][: self.cut_after], "more_body": True}
+                await send(message)
+                raise ConnectionResetError("the cable was cut")
+            await send(message)
+
+        return cut
+
+
+@asynccontextmanager
+async def talking(
+    rc: Recollect, wrap: Callable[[Any], Any] | None = None, *, retries: int = 2, **settings: Any
+) -> AsyncIterator[tuple[RecollectClient, Any]]:
+    """A client of a server that is open to this machine, and what stands before it."""
+    app = create_app(rc, ServerSettings(open=True, rate_limit=None, **settings))
+    front = app if wrap is None else wrap(app)
+    async with serving(front) as url, RecollectClient(url, retries=retries) as client:
+        yield client, front

@@ -1,0 +1,112 @@
+"""Servers that are away for a while: what waits goes on, what cannot wait says so."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from recollect import RateLimitedError, Recollect, RemoteUnavailableError, StoreError
+from recollect.client import RecollectClient, events
+from recollect.server.stopping import Stopping
+from tests.integration.client.serving import Gate, talking
+
+HTML = (502, b"text/html", b"<html>Bad gateway")
+
+
+def told(status: int, code: str, data: str = "null") -> tuple[int, bytes, bytes]:
+    body = f'{{"code": "{code}", "detail": "Not now.", "status": {status}, "data": {data}}}'
+    return status, b"application/problem+json", body.encode()
+
+
+AWAY = {
+    "a proxy": HTML,
+    "a proxy with JSON": (503, b"application/json", b'{"message": "Service Unavailable"}'),
+    "stopping": told(503, "stopping"),
+    "not ready": told(503, "not-ready"),
+    "the issuer": told(503, "issuer-unavailable"),
+    "the store": told(503, "store-unavailable"),
+    "a locked store": told(503, "store-busy"),
+    "too many": told(429, "rate-limited", '{"retry_after": 0.05}'),
+}
+
+
+@asynccontextmanager
+async def following(client: RecollectClient) -> Any:
+    """The subjects of events as they come."""
+    seen: list[str | None] = []
+
+    async def follow() -> None:
+        async for event in client.user("maya").events.subscribe(types=["conversation.created"]):
+            seen.append(event.subject_id)  # noqa: PERF401 - as they come
+
+    task = asyncio.create_task(follow())
+    yield seen, task
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def until(condition: Any) -> None:
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("why", AWAY)
+async def test_a_subscription_outlives_whatever_answers_in_the_place_of_a_server(
+    why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "AGAIN_SECONDS", 0.02)
+    rc = Recollect(":memory:")
+    async with talking(rc, Gate) as (client, gate), following(client) as (seen, task):
+        first = await client.user("maya").conversations.create("chat")
+        await until(lambda: seen == [first.id])
+        gate.answer = AWAY[why]
+        gate._app.state.feed.end()
+        await until(lambda: gate.times > 2 or task.done())
+        second = await rc.user("maya").conversations.create("chat")
+        gate.answer = None
+        await until(lambda: task.done() or len(seen) == 2)
+        assert seen == [first.id, second.id]
+        assert not task.done()
+
+
+@pytest.mark.parametrize("why", AWAY)
+async def test_a_subscription_that_cannot_begin_says_why(why: str) -> None:
+    async with talking(Recollect(":memory:"), Gate) as (client, gate):
+        gate.answer = AWAY[why]
+        with pytest.raises((RemoteUnavailableError, StoreError, RateLimitedError)):
+            await anext(client.user("maya").events.subscribe())
+
+
+async def test_a_turn_that_comes_too_late_is_told_so() -> None:
+    async with talking(Recollect(":memory:")) as (client, app):
+        Stopping.of(app).set()
+        with pytest.raises(RemoteUnavailableError, match="about to stop"):
+            await client.user("maya").chat("Hello")
+        with pytest.raises(RemoteUnavailableError, match="about to stop"):
+            await anext(client.user("maya").chat_stream("Hello"))
+
+
+async def test_a_proxy_before_a_server_that_is_away_is_no_wrong_address() -> None:
+    async with talking(Recollect(":memory:"), Gate, retries=0) as (client, gate):
+        gate.answer = HTML
+        with pytest.raises(RemoteUnavailableError, match="502") as caught:
+            await client.user("maya").conversations.list()
+        assert caught.value.status == 502
+
+
+@pytest.mark.filterwarnings("ignore")
+async def test_an_export_that_is_cut_off_leaves_no_file(tmp_path: Any) -> None:
+    rc = Recollect(":memory:")
+    async with talking(rc, Gate) as (client, gate):
+        await rc.user("maya").conversations.create("chat", title="A title that makes it longer")
+        gate.cut_after = 40
+        with pytest.raises(RemoteUnavailableError, match="cut off"):
+            await client.user("maya").admin.export_user_data(to=tmp_path / "export.json")
+        assert list(tmp_path.iterdir()) == []
+        gate.cut_after = None
+        size = await client.user("maya").admin.export_user_data(to=tmp_path / "export.json", include_vectors=True)
+        assert (tmp_path / "export.json").stat().st_size == size

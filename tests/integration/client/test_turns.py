@@ -1,0 +1,211 @@
+"""Turns whose tools run where the client is: they end, they are not run twice, and what they give is whole."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from recollect import ChatReply, Recollect, RemoteUnavailableError, ToolCall, TurnOutcome, image_part, text_part, tool
+from recollect.client import RecollectClient
+from recollect.conversations import Conversations
+from recollect.testing import FunctionModel, ScriptedModel, calls, says
+from recollect.turn import TurnResult
+from tests.integration.client.serving import Cuts, talking
+
+PICTURE = "iVBORw0KGgo="
+
+
+class Tireless:
+    """A model that calls a tool whenever it may, and counts how often it was asked."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def __call__(self, request: Any) -> ChatReply:
+        self.asked += 1
+        if request.tool_choice == "none" or not request.tools:
+            return ChatReply("Enough.")
+        call = ToolCall(f"call_{self.asked}", "look", {"again": self.asked})
+        return ChatReply("", tool_calls=(call,), stop_reason="tool_use")
+
+
+@tool
+def look(again: int) -> str:
+    """Look once more."""
+    return f"nothing ({again})"
+
+
+async def turn(client: RecollectClient, way: str, **more: Any) -> TurnOutcome | TurnResult:
+    maya = client.user("maya")
+    ended: Any
+    if way.startswith("chat"):
+        cycles = more.pop("max_cycles", None)
+        options = None if cycles is None else {"max_iterations": cycles}
+        if way == "chat":
+            return await maya.chat("Look!", space=None, tools=[look], options=options, **more)
+        [*_, ended] = [
+            item async for item in maya.chat_stream("Look!", space=None, tools=[look], options=options, **more)
+        ]
+    else:
+        talk = await maya.conversations.create("tools")
+        if way == "run_turn":
+            return await maya.conversations.run_turn(talk.id, None, "Look!", tools=[look], **more)
+        [*_, ended] = [
+            item async for item in maya.conversations.stream_turn(talk.id, None, "Look!", tools=[look], **more)
+        ]
+    assert isinstance(ended, TurnOutcome | TurnResult)
+    return ended
+
+
+@pytest.mark.parametrize("way", ["run_turn", "stream_turn", "chat", "chat_stream"])
+@pytest.mark.parametrize("cycles", [1, 3, None])
+async def test_a_model_that_keeps_calling_is_asked_for_an_answer(way: str, cycles: int | None) -> None:
+    model = Tireless()
+    async with talking(Recollect(":memory:", model=FunctionModel(model))) as (client, _):
+        ended = await turn(client, way, max_cycles=cycles)
+    most = 10 if cycles is None else cycles
+    assert (ended.status, ended.text, ended.pending) == ("max_cycles", "Enough.", ())
+    assert ended.model_calls == model.asked == most + 1
+    assert len(ended.tool_invocations) == most
+
+
+async def test_the_same_is_so_in_process() -> None:
+    model = Tireless()
+    async with Recollect(":memory:", model=FunctionModel(model)) as rc:
+        maya = rc.user("maya")
+        talk = await maya.conversations.create("tools")
+        ended = await maya.conversations.run_turn(talk.id, None, "Look!", tools=[look], max_cycles=3)
+    assert (ended.status, ended.text, ended.pending) == ("max_cycles", "Enough.", ())
+    assert (ended.model_calls, ended.stop_reason, len(ended.tool_invocations)) == (4, "max_iterations", 3)
+
+
+async def test_a_model_that_will_not_answer_ends_all_the_same() -> None:
+    async def stubborn(request: Any) -> ChatReply:
+        call = ToolCall(f"call_{len(request.messages)}", "look", {"again": 1})
+        return ChatReply("Wait.", tool_calls=(call,), stop_reason="tool_use")
+
+    async with talking(Recollect(":memory:", model=FunctionModel(stubborn))) as (client, _):
+        ended = await turn(client, "run_turn", max_cycles=2)
+        assert (ended.status, ended.text, ended.pending, ended.model_calls) == ("max_cycles", "Wait.", (), 3)
+        answer = await client.user("maya").chat("Look!", space=None, options={"max_iterations": 2}, tools=[look])
+        assert (answer.status, answer.ok, answer.pending) == ("max_cycles", True, ())
+
+
+async def test_pictures_of_tools_reach_the_model() -> None:
+    @tool
+    def camera() -> list[Any]:
+        """Take a picture."""
+        return [text_part("Here:"), image_part(data=PICTURE, mime="image/png")]
+
+    model = ScriptedModel([calls("camera"), says("A cat.")] * 2)
+    rc = Recollect(":memory:", model=model)
+    async with talking(rc) as (client, _):
+        local, remote = rc.user("maya"), client.user("maya")
+        seen = []
+        for maya in (local, remote):
+            talk = await maya.conversations.create("pictures")
+            await maya.conversations.run_turn(talk.id, None, "What is there?", tools=[camera])
+            [result] = [message for message in model.requests[-1].messages if message.role == "tool"]
+            seen.append((result.content, result.parts))
+        assert seen[0] == seen[1]
+        assert seen[1][1] is not None
+        assert [part.kind for part in seen[1][1]] == ["text", "image"]
+
+
+async def test_both_sides_of_a_turn_are_appended_once_if_the_answer_is_lost() -> None:
+    async with talking(Recollect(":memory:"), lambda app: Cuts(app, 0)) as (client, cuts):
+        talks = client.user("maya").conversations
+        talk = await talks.create("chat")
+        cuts.left = 1
+        turn = await talks.append_turn(talk.id, "Hello?", {"content": "Hello!"}, idempotency_key="one")
+        log = await talks.messages(talk.id)
+        assert [message.text for message in log] == ["Hello?", "Hello!"]
+        assert [turn.user_message, turn.assistant_message] == log
+
+
+@pytest.mark.parametrize("way", ["run_turn", "chat"])
+@pytest.mark.parametrize("cut", [1, 2])
+async def test_a_tool_runs_once_whichever_answer_is_lost(way: str, cut: int) -> None:
+    ran: list[str] = []
+
+    @tool
+    def book() -> str:
+        """Book a table."""
+        ran.append("booked")
+        cuts.left = 1 if cut == 2 else 0
+        return "booked"
+
+    async def model(request: Any) -> ChatReply:
+        if request.messages[-1].role == "tool":
+            return ChatReply("Done.")
+        return ChatReply("", tool_calls=(ToolCall("call_1", "book", {}),), stop_reason="tool_use")
+
+    rc = Recollect(":memory:", model=FunctionModel(model))
+    async with talking(rc, lambda app: Cuts(app, 0)) as (client, cuts):
+        maya = client.user("maya")
+        talk = await maya.conversations.create("tables")
+        cuts.left = 1 if cut == 1 else 0
+        ended: TurnOutcome | TurnResult
+        if way == "run_turn":
+            ended = await maya.conversations.run_turn(talk.id, None, "Book!", tools=[book], idempotency_key="k")
+        else:
+            ended = await maya.chat("Book!", space=None, conversation_id=talk.id, tools=[book], idempotency_key="k")
+        assert (ended.text, ran) == ("Done.", ["booked"])
+        log = await maya.conversations.messages(talk.id)
+        assert [message.text for message in log if message.role == "user"] == ["Book!"]
+        assert [message.text for message in log if message.text and message.role == "assistant"] == ["Done."]
+
+
+@pytest.mark.parametrize("way", ["run_turn", "chat"])
+async def test_a_turn_with_a_key_that_is_asked_for_again_is_answered_as_in_process(way: str) -> None:
+    async def model(request: Any) -> ChatReply:
+        if request.messages[-1].role == "tool":
+            return ChatReply("Done.")
+        return ChatReply("", tool_calls=(ToolCall("call_1", "look", {"again": 1}),), stop_reason="tool_use")
+
+    rc = Recollect(":memory:", model=FunctionModel(model))
+    async with talking(rc) as (client, _):
+        told: list[Any] = []
+        for maya in (rc.user("maya"), client.user("tom")):
+            talk = await maya.conversations.create("tables")
+            found: list[Any] = []
+            for _again in range(2):
+                ended: Any
+                if way == "run_turn":
+                    ended = await maya.conversations.run_turn(talk.id, None, "Book!", tools=[look], idempotency_key="k")
+                else:
+                    ended = await maya.chat(
+                        "Book!", space=None, conversation_id=talk.id, tools=[look], idempotency_key="k"
+                    )
+                found.append((ended.status, ended.text))
+            log = await maya.conversations.messages(talk.id)
+            told.append((found, [(message.role, message.text) for message in log]))
+        assert told[0] == told[1]
+        assert told[1][0] == [("completed", "Done.")] * 2
+        assert [role for role, _ in told[1][1]].count("user") == 1
+
+
+async def test_a_request_that_is_still_being_answered_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+    create = Conversations.create
+
+    async def slow(self: Conversations, *args: Any, **more: Any) -> Any:
+        await asyncio.sleep(0.8)
+        made.append("one")
+        return await create(self, *args, **more)
+
+    monkeypatch.setattr(Conversations, "create", slow)
+    async with talking(Recollect(":memory:")) as (client, _):
+        async with RecollectClient(client._transport.url, timeout=0.3) as hasty:
+            talk = await hasty.user("maya").conversations.create("chat")
+        assert (await client.user("maya").conversations.list()) == [talk]
+    assert made == ["one"]
+
+
+async def test_a_key_that_was_made_may_not_be_made_again() -> None:
+    async with talking(Recollect(":memory:"), lambda app: Cuts(app, 1)) as (client, cuts):
+        with pytest.raises(RemoteUnavailableError):
+            await client.keys.create("app")
+        assert cuts.seen == 1

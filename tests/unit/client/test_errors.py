@@ -1,0 +1,121 @@
+"""Errors are the same on both sides of the wire: their class, their sentence, and all their attributes."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from typing import Any
+
+import pytest
+
+from recollect import errors
+from recollect.errors import ProviderError, RecollectError, RemoteError, RemoteUnavailableError
+from recollect.types import ChatUsage, user_message
+from recollect.wire.problems import CODES, code_of, data_of, error_of
+
+SECRET = "what was said"
+
+MADE: dict[type[RecollectError], RecollectError] = {
+    errors.RateLimitedError: errors.RateLimitedError("Slowly.", 2.5),
+    errors.IdempotencyConflictError: errors.IdempotencyConflictError("k"),
+    errors.RequestInProgressError: errors.RequestInProgressError("k"),
+    errors.NotFoundError: errors.NotFoundError("atom", "atom_1"),
+    errors.ConversationClosedError: errors.ConversationClosedError("conv_1"),
+    errors.TurnConflictError: errors.TurnConflictError("conv_1", "turn_1", 3.0),
+    errors.SessionConflictError: errors.SessionConflictError("web-1", 2, 3),
+    errors.AlreadyAnsweredError: errors.AlreadyAnsweredError("Hello!"),
+    errors.AlreadyDecidedError: errors.AlreadyDecidedError("conv_1", ["call_1"]),
+    errors.AtomSupersededError: errors.AtomSupersededError("atom_1", "atom_2"),
+    errors.CannedResponseError: errors.CannedResponseError("route 'Book'", ["city"]),
+    errors.AgentSpecError: errors.AgentSpecError("tools[1]", "no such tool", "Wanda"),
+    errors.UnknownModelError: errors.UnknownModelError("gpt-x", ["openai"]),
+    errors.BudgetExceededError: errors.BudgetExceededError({"system": 3}, 3, 2),
+    errors.MaxIterationsError: errors.MaxIterationsError(7, [user_message(SECRET)], ChatUsage(1)),
+    errors.OutputValidationError: errors.OutputValidationError("Flight", "no city", SECRET, [user_message(SECRET)]),
+    errors.EmbeddingError: errors.EmbeddingError("No vectors.", retryable=True),
+    errors.SkillError: errors.SkillError("maps", "cannot be read"),
+    errors.StoreFullError: errors.StoreFullError("No room.", in_doubt=True),
+    errors.StoreBusyError: errors.StoreBusyError("Locked."),
+    errors.StoreError: errors.StoreError("Broken.", in_doubt=True),
+}
+
+
+def made(kind: type[RecollectError]) -> RecollectError:
+    if kind in MADE:
+        return MADE[kind]
+    if issubclass(kind, ProviderError):
+        return kind(
+            "No.", provider="anthropic", model="m", status=529, retry_after=3.0, request_id="r", body={"a": SECRET}
+        )
+    return kind("It is so.")
+
+
+def attributes(kind: type[RecollectError]) -> set[str]:
+    return {name for name in vars(made(kind)) if not name.startswith("_")}
+
+
+def sent(error: RecollectError) -> dict[str, Any]:
+    status, code = code_of(error)
+    problem: dict[str, Any] = json.loads(
+        json.dumps({"code": code, "status": status, "detail": str(error), "data": data_of(error)})
+    )
+    return problem
+
+
+@pytest.mark.parametrize("kind", [kind for kind, _, _ in CODES], ids=lambda kind: kind.__name__)
+def test_every_error_comes_with_all_attributes(kind: type[RecollectError]) -> None:
+    error = made(kind)
+    problem = sent(error)
+    found = error_of(problem, problem["status"])
+    assert (type(found), str(found)) == (kind, str(error))
+    told = problem["data"] or {}
+    assert SECRET not in json.dumps(told)
+    for name in attributes(kind):
+        if name in told:
+            assert getattr(found, name) == getattr(error, name), name
+        else:
+            assert getattr(found, name) in ((), None, ""), name
+
+
+@pytest.mark.parametrize("kind", [kind for kind, _, _ in CODES], ids=lambda kind: kind.__name__)
+def test_a_server_that_tells_nothing_gives_whole_errors_too(kind: type[RecollectError]) -> None:
+    status, code = next((status, code) for each, status, code in CODES if each is kind)
+    found = error_of({"code": code, "data": None}, status)
+    assert type(found) is kind
+    assert attributes(kind) <= vars(found).keys()
+
+
+def test_every_class_with_a_constructor_of_its_own_is_tried() -> None:
+    with_own = {
+        kind
+        for kind, _, _ in CODES
+        if "__init__" in vars(kind) and "self." in inspect.getsource(vars(kind)["__init__"])
+    }
+    assert with_own <= {*MADE, ProviderError}
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.MissingKeyError("OpenAI", ["OPENAI_API_KEY"]),
+        errors.FlowError("route 'Secret'", "is wrong"),
+        errors.MissingExtraError("fastembed", "embed", "It"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_how_a_server_is_set_up_is_not_told(error: RecollectError) -> None:
+    assert data_of(error) is None
+
+
+@pytest.mark.parametrize("code", ["stopping", "not-ready", "issuer-unavailable"])
+def test_a_server_that_is_not_there_yet_or_any_more_is_unavailable(code: str) -> None:
+    found = error_of({"code": code, "detail": "In a moment."}, 503)
+    assert isinstance(found, RemoteUnavailableError)
+    assert found.status == 503
+
+
+def test_a_code_that_is_not_known_is_told_with_its_status() -> None:
+    found = error_of({"code": "teapot", "detail": "I am one."}, 418)
+    assert (type(found), str(found)) == (RemoteError, "I am one.")
+    assert isinstance(found, RemoteError)
+    assert found.status == 418
