@@ -266,11 +266,12 @@ async def test_a_tool_that_needs_approval_waits_for_it(rc: Recollect, client: Re
 
 
 USAGES: dict[str, Any] = {
-    "a value": ChatUsage(1, 2, 3, 0.5, 10, "anthropic", "claude-x", 1, None, 1),
+    "a value": ChatUsage(1, 2, 3, 0.5, 10, "anthropic", "claude-x", 1, 2, 1),
     "our names": {"input_tokens": 1, "output_tokens": 2, "provider": "x", "model": "y"},
     "the wire's": {"inputTokens": 1, "outputTokens": 2, "cachedTokens": 1, "costUsd": 0.25},
     "OpenAI's": {"prompt_tokens": 5, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 3}},
     "Anthropic's": {"input_tokens": 1, "output_tokens": 2, "cache_read_input_tokens": 3},
+    "what was written": {"input_tokens": 1, "output_tokens": 2, "cache_creation_input_tokens": 4},
 }
 
 

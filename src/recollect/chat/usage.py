@@ -47,6 +47,8 @@ def make_usage(raw: Any, provider: str | None = None, model: str | None = None) 
     data = _mapping(raw)
     read, written = _first(data, _CACHE_READ), _first(data, _CACHE_WRITE)
     input_tokens = _sum(_first(data, _INPUT), read, written, _first(data, _TOOL_PROMPT))
+    if written is None:
+        written = _first(data, ("cache_write_tokens",))  # our own name, which is part of the prompt already
     cached = read if read is not None else _first(data, _CACHED)
     if cached is None:
         cached = _first(_nested(data, _DETAILS_IN), ("cached_tokens",))

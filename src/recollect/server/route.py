@@ -18,6 +18,18 @@ Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 class StrictRequest(Request):
     """A request whose body is JSON as it is defined: no NaN, no half of a character."""
 
+    @staticmethod
+    def is_attached(name: str, value: str) -> bool:
+        """Whether it is something that only the size of the body bounds."""
+        return name == "data"
+
+    async def check_json(self) -> None:
+        """Read the body here, where what is wrong with it is told as it is."""
+        given = self.headers.get("content-type", "")
+        if not _is_json(given):
+            raise HTTPException(415, f"Bodies are application/json here, not {given!r:.80}.")
+        await self.json()
+
     async def json(self) -> Any:
         """The body, read."""
         if not hasattr(self, "_json"):
@@ -25,7 +37,7 @@ class StrictRequest(Request):
                 read = from_json(await self.body(), allow_inf_nan=False)
             except ValueError as error:
                 raise HTTPException(400, f"The body is not JSON: {error}.") from None
-            check_size(read, self.scope["state"]["caller"].home.settings.text_length, _is_attached)
+            check_size(read, self.scope["state"]["caller"].home.settings.text_length, self.is_attached)
             self._json = read
         return self._json
 
@@ -43,10 +55,7 @@ class Route(APIRoute):
         async def handle(request: Request) -> Response:
             read = StrictRequest(request.scope, request.receive)
             if takes_body and await read.body():
-                given = read.headers.get("content-type", "")
-                if not _is_json(given):
-                    raise HTTPException(415, f"Bodies are application/json here, not {given!r:.80}.")
-                await read.json()  # here, where what is wrong with it is told as it is
+                await read.check_json()
             return await handler(read) if lease is None else await answered_once(read, handler, lease)
 
         return handle
@@ -55,8 +64,3 @@ class Route(APIRoute):
 def _is_json(content_type: str) -> bool:
     media = content_type.partition(";")[0].strip().lower()
     return media == "application/json" or (media.startswith("application/") and media.endswith("+json"))
-
-
-def _is_attached(name: str, value: str) -> bool:
-    """Whether it is something that the size of the body bounds."""
-    return name == "data"

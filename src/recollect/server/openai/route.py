@@ -8,29 +8,22 @@ from typing import Any
 from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
-from pydantic_core import from_json
 from starlette.exceptions import HTTPException
 
 from recollect.errors import RecollectError
 from recollect.server.openai.errors import error_of
-from recollect.server.sizes import check_size
+from recollect.server.route import StrictRequest
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
-class OpenAIRequest(Request):
-    """A request whose body is strict JSON, with texts of a bounded length."""
+class OpenAIRequest(StrictRequest):
+    """A request of which pictures and files are bounded by the body."""
 
-    async def json(self) -> Any:
-        """The body, read."""
-        if not hasattr(self, "_json"):
-            try:
-                read = from_json(await self.body(), allow_inf_nan=False)
-            except ValueError as error:
-                raise HTTPException(400, f"The body is not JSON: {error}.") from None
-            check_size(read, self.scope["state"]["caller"].home.settings.text_length, _is_attached)
-            self._json = read
-        return self._json
+    @staticmethod
+    def is_attached(name: str, value: str) -> bool:
+        """Whether it is something that the size of the body bounds."""
+        return name in ("data", "file_data") or (name == "url" and value.startswith("data:"))
 
 
 class OpenAIRoute(APIRoute):
@@ -44,17 +37,9 @@ class OpenAIRoute(APIRoute):
             read = OpenAIRequest(request.scope, request.receive)
             try:
                 if takes_body:
-                    given = read.headers.get("content-type", "")
-                    if given.partition(";")[0].strip().lower() != "application/json":
-                        raise HTTPException(415, f"Bodies are application/json here, not {given!r:.80}.")
-                    await read.json()
+                    await read.check_json()
                 return await handler(read)
             except (RecollectError, RequestValidationError, HTTPException) as error:
                 return await error_of(read, error)
 
         return handle
-
-
-def _is_attached(name: str, value: str) -> bool:
-    """Whether it is something that the size of the body bounds."""
-    return name in ("data", "file_data") or (name == "url" and value.startswith("data:"))
