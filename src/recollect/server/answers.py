@@ -65,6 +65,14 @@ def page_limit(caller: Caller, limit: int | None) -> int:
     return settings.page_size if limit is None else min(limit, settings.largest_page)
 
 
+def whole_limit(caller: Caller, limit: int | None) -> int:
+    """How many there are in an answer that does not lead on to more: what is too much is refused."""
+    settings = caller.home.settings
+    if limit is not None and limit > settings.largest_page:
+        raise InvalidArgumentError(f"limit is at most {settings.largest_page} here, not {limit}.")
+    return settings.page_size if limit is None else limit
+
+
 LimitIs = Annotated[
     int | None, Query(ge=1, description="How many at most; a page may have fewer, and lead on by nextCursor.")
 ]

@@ -47,7 +47,9 @@ def test_metadata_that_are_no_json_are_refused(data: Any) -> None:
         metadata_json(data)
 
 
-@pytest.mark.parametrize("value", [b"abc", {"x": bytearray(b"abc")}, {1: 2}, object()], ids=repr)
+@pytest.mark.parametrize(
+    "value", [b"abc", {"x": bytearray(b"abc")}, {1: 2}, object()], ids=lambda value: type(value).__name__
+)
 def test_what_json_does_not_know_is_refused(value: Any) -> None:
     with pytest.raises(InvalidArgumentError):
         jsonable(value)

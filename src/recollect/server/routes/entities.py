@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query, Response
 
 from recollect.errors import NotFoundError
-from recollect.server.answers import LimitIs, answer, page_limit, problems
+from recollect.server.answers import LimitIs, answer, problems, whole_limit
 from recollect.server.callers import CallerIs, UserIs
 from recollect.server.route import Route
 from recollect.server.routes.memory import SpaceIs
@@ -36,7 +36,7 @@ async def search_entities(
     limit: LimitIs = None,
 ) -> Response:
     """Entities whose names or description match, the best first; without a query, those most spoken of."""
-    most = None if limit is None else page_limit(caller, limit)
+    most = None if limit is None else whole_limit(caller, limit)
     found = await caller.user.memory.search_entities(space_id, query, type, most)
     return answer(Page[Any](items=[EntityWire.of(entity) for entity in found]))
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from fastapi import APIRouter, Response
 
-from recollect.server.answers import answer, page_limit, problems
+from recollect.server.answers import answer, problems, whole_limit
 from recollect.server.callers import Caller, CallerIs
 from recollect.server.idempotency import UNKEPT
 from recollect.server.route import Route
@@ -41,5 +41,5 @@ async def recall_timeline(caller: CallerIs, space_id: SpaceIs, body: RecallTimel
 def _arguments(caller: Caller, body: Input) -> dict[str, Any]:
     given = body.arguments()
     if given.get("limit") is not None:
-        given["limit"] = page_limit(caller, given["limit"])
+        given["limit"] = whole_limit(caller, given["limit"])
     return given
