@@ -38,6 +38,7 @@ bench: $(SERVERS)  ## beside the peers, in one run
 	$(BIN)/python bench/turn.py
 	$(BIN)/python bench/agent.py
 	$(BIN)/python bench/sessions.py
+	$(BIN)/python bench/server.py
 
 clean:
 	rm -rf $(VENV) .bench dist

@@ -146,7 +146,7 @@ def measured(server: Server, work: Any, count: int) -> dict[str, float]:
     """CPU milliseconds of one operation, and how many there were in a second."""
     cpu, wall = server.cpu(), time.monotonic()
     asyncio.run(work)
-    cpu, wall = server.cpu() - cpu, time.monotonic() - wall
+    cpu, wall = max(server.cpu() - cpu, 1 / TICKS), time.monotonic() - wall
     return {"cpu_ms": cpu * 1_000 / count, "rate": count / wall}
 
 

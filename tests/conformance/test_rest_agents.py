@@ -52,12 +52,3 @@ async def test_a_turn_with_a_key_is_taken_once(rc: Recollect, app: Any) -> None:
     assert other.json()["code"] == "idempotency-conflict"
     [talk] = await rc.user("maya").conversations.list()
     assert talk.turns == 1
-
-
-async def test_an_admin_without_a_user_has_keys_of_the_app(rc: Recollect, app: Any) -> None:
-    for tenant, replayed in (("acme", False), ("acme", True), ("globex", False)):
-        made = await rc.keys.create("admin", tenant_id=tenant)
-        async with calling(app, made.secret) as admin:
-            answer = await admin.post("/ai-admin/close-stale", json={"olderThan": 1}, headers=KEY)
-        assert answer.status_code == 200, answer.text
-        assert ("idempotency-replayed" in answer.headers) is replayed

@@ -190,6 +190,8 @@ def test_all_workers_of_a_run_share_one_server(run: Run, tmp_path: Path) -> None
     assert len({server.pid for server in servers}) == 1
     assert servers[0].version == "1.0"
     assert _starts(tmp_path, Content) == 1
+    for worker in workers:  # whoever started it must end it, or it is lost while it runs
+        worker.end()
 
 
 def test_a_failure_to_start_is_found_out_once(run: Run, tmp_path: Path) -> None:

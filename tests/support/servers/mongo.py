@@ -49,6 +49,8 @@ class MongoServer(Server):
             "oplogSize": "64",
             "wiredTigerCacheSizeGB": "0.25",
             "unixSocketPrefix": str(self.folder),
+            # What a killed client had begun keeps its documents for so long; a minute by default.
+            "setParameter": "transactionLifetimeLimitSeconds=3",
         }
         return [str(program), *(part for name, value in settings.items() for part in (f"--{name}", value))]
 

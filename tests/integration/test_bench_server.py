@@ -1,0 +1,22 @@
+"""The benchmark of the server runs, on little. What it measures is judged by hand."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+BENCH = Path(__file__).parents[2] / "bench"
+
+
+def test_the_benchmark_of_the_server_runs() -> None:
+    few = ("--rounds", "1", "--requests", "40", "--events", "600", "--json")
+    command = [sys.executable, str(BENCH / "server.py"), *few]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=55)
+    assert done.returncode == 0, done.stderr
+    result: dict[str, Any] = json.loads(done.stdout)
+    assert {*result["numbers"]} == {"append", "echo", "deltas", "feed", "events"}
+    assert all(kinds["rate"]["median"] > 0 for kinds in result["numbers"].values())
+    assert "of the rate of plain FastAPI, echo" in done.stderr  # the table is for people
