@@ -22,7 +22,7 @@ from recollect.server.guard import Guard
 from recollect.server.mcp_face import add_mcp
 from recollect.server.observing import Observing
 from recollect.server.openai.errors import OpenAIErrors
-from recollect.server.openapi import describe, operation_id
+from recollect.server.openapi import describe, named
 from recollect.server.problems import on_http_error, on_recollect_error, on_validation_error
 from recollect.server.routes import all_routers, conversations
 from recollect.server.settings import ServerSettings
@@ -67,12 +67,12 @@ def create_app(
         exception_handlers=handlers,
         redirect_slashes=False,
         openapi_url=None,  # `describe` serves it
-        generate_unique_id_function=operation_id,
         # What it would note of requests holds what was said; `Observing` has spans and metrics without.
         telemetry=_UNOBSERVED,
     )
     for router in (*all_routers(), health.router, metrics.router):
-        app.include_router(router)
+        # As they are: including them would make each route anew, for every app, when it is first asked for.
+        app.router.routes.extend(named(router))
     mcp = add_mcp(app, home.settings)
     describe(app)
     app.add_middleware(Express, route=conversations.append_route())

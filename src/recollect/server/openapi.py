@@ -7,10 +7,11 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
+from starlette.routing import BaseRoute
 
 from recollect.server.examples import Examples, Schema
 from recollect.server.guard import PUBLIC
@@ -98,9 +99,12 @@ _ANYWHERE = {
 _IN_PROGRESS = "A request with the same Idempotency-Key is not over yet."
 
 
-def operation_id(route: APIRoute) -> str:
-    """What an operation is called: as the function that answers it."""
-    return route.name
+def named(router: APIRouter) -> list[BaseRoute]:
+    """The routes of a router, called as the functions that answer them."""
+    for route in router.routes:
+        if isinstance(route, APIRoute):
+            route.operation_id = route.name
+    return router.routes
 
 
 def describe(app: FastAPI) -> None:
