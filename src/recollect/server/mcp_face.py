@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI
+from starlette.responses import PlainTextResponse
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
-from recollect.errors import MissingExtraError
+from recollect.background import stopped
 from recollect.server.callers import Caller
 from recollect.server.settings import ServerSettings
 from recollect.user import User
@@ -19,18 +24,65 @@ if TYPE_CHECKING:
 PATH = "/mcp"
 
 
-def add_mcp(app: FastAPI, settings: ServerSettings) -> McpApp | None:
+def add_mcp(app: FastAPI, settings: ServerSettings) -> McpFace | None:
     """Serve MCP if its extra is installed. What is given must be `running()` while requests are answered."""
-    try:
-        from recollect.mcp import http_app
-    except MissingExtraError:
+    if find_spec("mcp") is None:
         return None
-    # The guard has looked at the host and the credential; pages of other origins are refused here as well.
-    face = http_app(
-        _user, allowed_hosts=None, allowed_origins=settings.cors_origins, max_body_bytes=settings.body_bytes
-    )
+    face = McpFace(settings)
     app.router.routes.append(Route(PATH, endpoint=face))
     return face
+
+
+class McpFace:
+    """Loads the MCP server when it is first asked for: its SDK is a third of the time that a server takes to start."""
+
+    def __init__(self, settings: ServerSettings) -> None:
+        self._settings = settings
+        self._asked = asyncio.Event()
+        self._face: asyncio.Future[McpApp] | None = None
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Answer requests; at the end, calls that are still running are stopped."""
+        self._asked = asyncio.Event()
+        self._face, stop = asyncio.get_running_loop().create_future(), asyncio.Event()
+        task = asyncio.create_task(self._run(self._face, stop), name="recollect mcp")
+        try:
+            yield
+        finally:
+            stop.set()
+            if self._asked.is_set():
+                await task
+            else:
+                await stopped(task)
+            self._face = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._face is None:
+            await PlainTextResponse("Service Unavailable", 503)(scope, receive, send)
+            return
+        self._asked.set()
+        await (await asyncio.shield(self._face))(scope, receive, send)
+
+    async def _run(self, face: asyncio.Future[McpApp], stop: asyncio.Event) -> None:
+        await self._asked.wait()
+        try:
+            made = await asyncio.to_thread(_made, self._settings)
+        except Exception as error:  # noqa: BLE001 - whoever asks learns of it
+            face.set_exception(error)
+            return
+        async with made.running():
+            face.set_result(made)
+            await stop.wait()
+
+
+def _made(settings: ServerSettings) -> McpApp:
+    from recollect.mcp import http_app
+
+    # The guard has looked at the host and the credential; pages of other origins are refused here as well.
+    return http_app(
+        _user, allowed_hosts=None, allowed_origins=settings.cors_origins, max_body_bytes=settings.body_bytes
+    )
 
 
 def _user(scope: Mapping[str, Any]) -> User:
