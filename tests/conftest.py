@@ -16,7 +16,7 @@ __all__ = ["postgres_server", "postgres_url"]
 
 pytest_plugins = ["tests.support.servers.fixtures", "tests.support.servers.table"]
 
-settings.register_profile("recollect", deadline=None)
+settings.register_profile("recollect", deadline=None, max_examples=60)
 settings.load_profile("recollect")
 
 _KEYS = ("_API_KEY", "_AUTH_TOKEN", "_BASE_URL")

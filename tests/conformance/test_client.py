@@ -27,6 +27,9 @@ from recollect.server import create_app
 from recollect.testing import ScriptedModel, calls, says
 from recollect.tools import Tool
 
+# What is served is the same on a file and in memory: the file stands for both.
+pytestmark = pytest.mark.parametrize("url", ["sqlite", "postgres"], indirect=True)
+
 ID = re.compile(r"\b(conv|msg|turn|ms|atom|ent|bind|job|call)_[0-9a-f]{2,}\b")
 
 

@@ -12,6 +12,9 @@ from recollect.server import ServerSettings, create_app
 from tests.support.http_server import serving
 from tests.support.streams import Frame, next_of, opened
 
+# What is served is the same on a file and in memory: the file stands for both.
+pytestmark = pytest.mark.parametrize("url", ["sqlite", "postgres"], indirect=True)
+
 KEPT = "message.appended"
 
 

@@ -10,6 +10,9 @@ from recollect import Recollect
 from recollect.user import User
 from tests.support.rest import Rest, asking, every, told
 
+# What is served is the same on a file and in memory: the file stands for both.
+pytestmark = pytest.mark.parametrize("url", ["sqlite", "postgres"], indirect=True)
+
 
 async def test_what_was_said_is_remembered_recalled_and_corrected(rc: Recollect) -> None:
     async with asking(rc, "maya", role="app", tenant="acme") as rest:

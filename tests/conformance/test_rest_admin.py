@@ -19,6 +19,9 @@ from recollect.wire.jobs import JobWire
 from tests.support.http_server import calling
 from tests.support.userdata import live
 
+# What is served is the same on a file and in memory: the file stands for both.
+pytestmark = pytest.mark.parametrize("url", ["sqlite", "postgres"], indirect=True)
+
 WORD = "Zanzibar"
 
 

@@ -12,6 +12,9 @@ from recollect.server import ServerSettings, create_app
 from recollect.testing import FunctionModel
 from tests.support.http_server import calling
 
+# What is served is the same on a file and in memory: the file stands for both.
+pytestmark = pytest.mark.parametrize("url", ["sqlite", "postgres"], indirect=True)
+
 KEY = {"Idempotency-Key": "k"}
 
 
