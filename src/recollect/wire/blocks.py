@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
-from recollect.types.blocks import ContentBlock, as_blocks, stored_blocks
+from recollect.types.blocks import ContentBlock, stored_blocks
 from recollect.wire.base import camel
 
 MOST_BLOCKS = 1_000
@@ -112,6 +112,3 @@ ContentIn = str | Annotated[list[BlockIn], Field(max_length=MOST_BLOCKS)]
 def blocks_of(given: list[dict[str, Any]]) -> tuple[ContentBlock, ...]:
     """The blocks of a message that a server gave."""
     return tuple(map(block_value, given))
-
-
-__all__ = ["BlockIn", "BlockOut", "ContentIn", "as_blocks", "block_json", "block_value", "blocks_of"]
