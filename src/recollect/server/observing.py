@@ -14,10 +14,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from recollect.server.logs import request_id_now, trace_id_now
 from recollect.server.metrics import Metrics
-from recollect.server.problems import problem
+from recollect.server.problems import problem_for
 from recollect.server.tracing import RequestSpan, TraceParent, read_parent
 
-log = logging.getLogger("recollect.server")
 access_log = logging.getLogger("recollect.server.access")
 
 REQUEST_ID = b"x-request-id"
@@ -66,13 +65,11 @@ class Observing:
         except asyncio.CancelledError:
             seen.status = seen.status or LEFT
             raise
-        except Exception as error:
-            log.error("a request failed: %s", type(error).__name__, exc_info=error)
+        except Exception as error:  # noqa: BLE001 - told in the log
+            answer = problem_for(error, seen.request_id)
             if seen.status:  # not completing the answer makes the server end the connection
                 seen.status = 500
                 return
-            detail = f"The server failed. Its log has the reason, under the request {seen.request_id}."
-            answer = problem(500, "failed", detail, request_id=seen.request_id)
             await answer(seen.scope, receive, seen.send)
 
 

@@ -81,6 +81,15 @@ def problem_of(error: RecollectError, request_id: str | None = None) -> Response
     return problem(status, code, told(error), request_id=request_id, headers=headers, data=data_of(error))
 
 
+def problem_for(error: Exception, request_id: str | None) -> Response:
+    """Any error as an answer; of what nobody foresaw, the reason is in the log alone."""
+    if isinstance(error, RecollectError):
+        return problem_of(error, request_id)
+    log.error("a request failed: %s", type(error).__name__, exc_info=error)
+    detail = f"The server failed. Its log has the reason, under the request {request_id}."
+    return problem(500, "failed", detail, request_id=request_id)
+
+
 def told(error: RecollectError) -> str:
     """What a caller is told of an error: not where the store is, nor what a provider sent back."""
     if isinstance(error, errors.StoreError):

@@ -11,9 +11,8 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from recollect.background import stopped
-from recollect.errors import RecollectError
 from recollect.server.disconnects import until_gone
-from recollect.server.problems import problem, problem_of
+from recollect.server.problems import problem_for
 from recollect.server.settings import ServerSettings
 from recollect.server.stopping import Stopping, refusal
 
@@ -47,11 +46,7 @@ def frame(event: str | None, data: bytes, id: int | str | None = None) -> bytes:
 
 def error_frame(error: Exception, request_id: str | None) -> bytes:
     """The last frame of a stream that failed."""
-    if isinstance(error, RecollectError):
-        return frame("error", bytes(problem_of(error, request_id).body))
-    log.error("a stream failed: %s", type(error).__name__, exc_info=error)
-    detail = f"The server failed. Its log has the reason, under the request {request_id}."
-    return frame("error", bytes(problem(500, "failed", detail, request_id=request_id).body))
+    return frame("error", bytes(problem_for(error, request_id).body))
 
 
 class EventStream(Response):

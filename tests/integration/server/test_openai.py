@@ -496,7 +496,8 @@ class Endless(ModelBase):
 
     model, provider = "endless", "scripted"
 
-    def __init__(self) -> None:
+    def __init__(self, *, says_something: bool = True) -> None:
+        self._says_something = says_something
         self.begun, self.over = asyncio.Event(), asyncio.Event()
 
     async def _complete(self, request: ChatRequest) -> ChatReply:
@@ -506,16 +507,20 @@ class Endless(ModelBase):
 
     async def _stream(self, request: ChatRequest) -> AsyncIterator[ReplyDelta]:
         try:
-            yield TextDelta("well")
+            if self._says_something:
+                yield TextDelta("well")
             self.begun.set()
             await asyncio.Event().wait()
         finally:
             self.over.set()
 
 
+@pytest.mark.parametrize("says_something", [False, True])
 @pytest.mark.parametrize("streams", [False, True])
-async def test_a_client_that_goes_away_cancels_the_model(streams: bool) -> None:
-    model = Endless()
+async def test_a_client_that_goes_away_cancels_the_model(
+    streams: bool, says_something: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = Endless(says_something=says_something)
     async with served(model) as server, await server.client() as client:
         asking = asyncio.create_task(_ask(client, [user("Hi")], streams, user="maya"))
         async with asyncio.timeout(20):
@@ -523,3 +528,4 @@ async def test_a_client_that_goes_away_cancels_the_model(streams: bool) -> None:
             asking.cancel()
             await asyncio.gather(asking, return_exceptions=True)
             await model.over.wait()
+    assert [each for each in caplog.records if each.levelname in ("WARNING", "ERROR")] == []

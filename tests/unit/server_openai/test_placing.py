@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 from hypothesis import given
@@ -74,6 +75,16 @@ def test_a_request_sent_again_adds_nothing(before: list[str], texts: list[str]) 
     first = LogEnd(log(*map(said, before))).fresh(texts)
     then = [*before, "\n\n".join(first.texts)] if first.texts else before
     assert LogEnd(log(*map(said, then))).fresh(texts).texts == ()
+
+
+def test_the_end_of_a_long_log_takes_no_more_memory_than_what_was_sent() -> None:
+    end = LogEnd(log(*(said(str(number) * 50_000) for number in range(10, 60))))
+    tracemalloc.start()
+    try:
+        assert end.fresh(["a", "b"]).texts == ("a", "b")
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_results_are_stored_once() -> None:

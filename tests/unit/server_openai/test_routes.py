@@ -9,6 +9,8 @@ from typing import Any
 
 import httpx2
 import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
 
 from recollect import Recollect
 from recollect.errors import ProviderOverloadedError
@@ -204,6 +206,35 @@ async def test_errors_outside_of_routes_have_that_shape_too() -> None:
     async with opened() as (_, client, _model):
         assert error_in(await client.get("/v1/nothing"))[0] == 404
         assert error_in(await client.get("/v1/chat/completions"))[0] == 405
+
+
+@pytest.mark.parametrize("prefix", ["", "/memory"])
+async def test_what_nobody_foresaw_has_that_shape_too(prefix: str) -> None:
+    async with Recollect(":memory:", model=ScriptedModel([raises(ValueError("secret"))])) as rc:
+        app = create_app(rc, ServerSettings(open=True), opens=False)
+        mounted = Starlette(routes=[Mount(prefix, app)])
+        async with calling(mounted) as client:
+            given = await client.post(f"{prefix}/v1/chat/completions", json=body("Hi"))
+            assert error_in(given) == (500, "server_error", None, "failed")
+            assert "secret" not in given.text
+            assert given.headers["X-Request-Id"] in given.json()["error"]["message"]
+            missing = await client.get(f"{prefix}/v1/models/nobody")
+            assert error_in(missing)[3] == "model_not_found"
+            unlike = await client.get(f"{prefix}/ai-conversations/conv_x", headers={"X-Recollect-User": "maya"})
+            assert unlike.json()["code"] == "not-found"
+
+
+@pytest.mark.parametrize("streams", [False, True])
+async def test_a_server_that_is_about_to_stop_asks_no_model(streams: bool) -> None:
+    with ScriptedModel([]) as model:
+        async with Recollect(":memory:", model=model) as rc:
+            app = create_app(rc, ServerSettings(open=True), opens=False)
+            app.state.stopping.set()
+            async with calling(app) as client:
+                given = await ask(client, "Hi", stream=streams)
+            assert error_in(given) == (503, "server_error", None, "stopping")
+            assert given.headers["Retry-After"]
+            assert await rc.user("local").conversations.list() == []
 
 
 async def test_a_provider_that_fails_for_now_may_be_asked_again() -> None:

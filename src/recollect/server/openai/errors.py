@@ -19,6 +19,7 @@ from recollect.server.problems import (
     on_http_error,
     on_recollect_error,
     on_validation_error,
+    problem_for,
 )
 
 PREFIX = "/v1/"
@@ -123,10 +124,16 @@ class OpenAIErrors:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or not scope["path"].startswith(PREFIX):
+        if scope["type"] != "http" or not scope["path"].removeprefix(scope.get("root_path", "")).startswith(PREFIX):
             await self._app(scope, receive, send)
             return
-        await self._app(scope, receive, _Rewriting(scope, receive, send).send)
+        rewriting = _Rewriting(scope, receive, send)
+        try:
+            await self._app(scope, receive, rewriting.send)
+        except Exception as error:
+            if rewriting.has_begun:
+                raise
+            await problem_for(error, scope["state"].get("request_id"))(scope, receive, rewriting.send)
 
 
 class _Rewriting:
@@ -138,9 +145,11 @@ class _Rewriting:
         self._send = send
         self._headers: dict[str, str] | None = None
         self._body = b""
+        self.has_begun = False
 
     async def send(self, message: Message) -> None:
         """The application's `send`."""
+        self.has_begun = True
         if message["type"] == "http.response.start":
             headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in message.get("headers", ())}
             if headers.get("content-type", "").startswith(MEDIA_TYPE):

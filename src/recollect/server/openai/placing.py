@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,11 @@ LOOK_BACK = 100
 """How much of the end of a log is looked at."""
 
 BETWEEN = "\n\n"
+
+
+def _sizes(texts: Sequence[str]) -> Iterator[int]:
+    """How long the first, the first two and so on are together."""
+    return (size - len(BETWEEN) for size in itertools.accumulate(len(text) + len(BETWEEN) for text in texts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +82,11 @@ class LogEnd:
 
     def _known(self, texts: Sequence[str]) -> int:
         """How many of the texts stand at the end of the log, unanswered."""
-        ends = {BETWEEN.join(each.text for each in self._unanswered[-n:]) for n in range(1, len(self._unanswered) + 1)}
-        lengths = {len(end) for end in ends}
-        sizes = itertools.accumulate(texts, lambda size, text: size + len(BETWEEN) + len(text), initial=-len(BETWEEN))
-        fitting = [count for count, size in enumerate(sizes) if count and size in lengths]
-        return next((count for count in reversed(fitting) if BETWEEN.join(texts[:count]) in ends), 0)
+        sent = BETWEEN.join(texts)
+        ends = [size for size in _sizes([each.text for each in reversed(self._unanswered)]) if size <= len(sent)]
+        end = BETWEEN.join(each.text for each in self._unanswered[-len(ends) :]) if ends else ""
+        fitting = {size: count for count, size in enumerate(_sizes(texts), 1) if size in ends}
+        return next((fitting[size] for size in sorted(fitting, reverse=True) if end.endswith(sent[:size])), 0)
 
     def _holds(self, id: str) -> bool:
         calls = (each.seq for each in self._stored if any(call.id == id for call in each.tool_calls))

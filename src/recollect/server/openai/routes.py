@@ -21,6 +21,8 @@ from recollect.server.openai.reading import Chat, read_chat
 from recollect.server.openai.route import OpenAIRoute
 from recollect.server.openai.streaming import conversation_header, streamed
 from recollect.server.openai.writing import Writer, model_entry, model_list
+from recollect.server.problems import request_id_of
+from recollect.server.stopping import Stopping, refusal
 from recollect.turn.chatting import ChatArguments
 from recollect.types.turns import Identity
 from recollect.user import User
@@ -65,6 +67,8 @@ async def create_chat_completion(
     the answer, go into the log; the same request sent again, before it is answered, is logged once. The answer says in
     `X-Recollect-Conversation` which conversation it belongs to. With `stream` it comes as server-sent events.
     """
+    if Stopping.of(request.app).is_set:
+        return refusal(request_id_of(request))
     models = served_models(caller)
     if body.model not in models:
         raise NotFoundError("model", body.model[:120], f"Models: {', '.join(models)}.")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
@@ -13,18 +12,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from recollect.background import stopped
-from recollect.errors import RecollectError
 from recollect.server.disconnects import while_awaited
 from recollect.server.openai.completing import Completion
 from recollect.server.openai.errors import error_body
 from recollect.server.openai.writing import Writer
-from recollect.server.problems import problem, problem_of
+from recollect.server.problems import problem_for
 from recollect.server.settings import ServerSettings
 from recollect.server.sse import EventStream, frame
 from recollect.turn.values import TurnResult
 from recollect.types import TextDelta
-
-log = logging.getLogger("recollect.server")
 
 CONVERSATION_HEADER = "X-Recollect-Conversation"
 
@@ -50,13 +46,8 @@ def conversation_header(completion: Completion) -> dict[str, str]:
 
 def error_frame(error: Exception, request_id: str | None) -> bytes:
     """The last frame of a stream that failed, as OpenAI's clients look for it."""
-    if isinstance(error, RecollectError):
-        told = problem_of(error, request_id)
-    else:
-        log.error("a completion failed: %s", type(error).__name__, exc_info=error)
-        detail = f"The server failed. Its log has the reason, under the request {request_id}."
-        told = problem(500, "failed", detail, request_id=request_id)
-    return frame(None, json.dumps(error_body(json.loads(bytes(told.body)))[1]).encode())
+    told = json.loads(bytes(problem_for(error, request_id).body))
+    return frame(None, json.dumps(error_body(told)[1]).encode())
 
 
 async def _begun(first: asyncio.Future[Any], seconds: float) -> None:
@@ -68,21 +59,21 @@ async def _begun(first: asyncio.Future[Any], seconds: float) -> None:
 async def _frames(
     first: asyncio.Future[Any], items: AsyncGenerator[Any, None], writer: Writer
 ) -> AsyncGenerator[bytes, None]:
-    try:
-        async with aclosing(items):
+    async with aclosing(items):
+        try:
             yield b""
             item = await first
-            yield _frame(writer.opening())
-            while True:
-                if isinstance(item, TextDelta):
-                    yield _frame(writer.text(item.text))
-                elif isinstance(item, TurnResult):
-                    for chunk in writer.ending(item):
-                        yield _frame(chunk)
-                    return
-                item = await anext(items)
-    finally:
-        await stopped(first)
+        finally:
+            await stopped(first)  # as long as it waits for an item, the items cannot be closed
+        yield _frame(writer.opening())
+        while True:
+            if isinstance(item, TextDelta):
+                yield _frame(writer.text(item.text))
+            elif isinstance(item, TurnResult):
+                for chunk in writer.ending(item):
+                    yield _frame(chunk)
+                return
+            item = await anext(items)
 
 
 def _frame(chunk: str) -> bytes:
