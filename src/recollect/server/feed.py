@@ -27,8 +27,9 @@ from recollect.errors import (
 )
 from recollect.server.sse import frame
 from recollect.server.stopping import Stopping
-from recollect.stores.ports.admin import ERASED
+from recollect.stores.ports.admin import ERASED, erased_subject
 from recollect.types.conversations import Event
+from recollect.types.scope import Scope
 
 log = logging.getLogger("recollect.server")
 
@@ -69,6 +70,23 @@ class _Change:
         return scope.tenant_id == tenant_id and scope.app_id == app_id and user_id in (None, scope.user_id)
 
 
+class _Erased:
+    """Whose data was erased. The event tells a digest of whom, which is that of one user of its tenant and app."""
+
+    def __init__(self, event: Event) -> None:
+        self._event = event
+        self._known: dict[Scope, bool] = {}
+
+    def has(self, change: _Change) -> bool:
+        """Whether a change is that user's."""
+        scope, told = change.event.scope, self._event
+        if (scope.tenant_id, scope.app_id) != (told.scope.tenant_id, told.scope.app_id):
+            return False
+        if scope not in self._known:
+            self._known[scope] = erased_subject(scope) == told.subject_id
+        return self._known[scope]
+
+
 class _Follower:
     """What waits for one client. `is_behind` says that some of it is only in the store."""
 
@@ -87,19 +105,18 @@ class _Follower:
             if change.is_of(self.whose):
                 self.offer(change)
 
-    def fall_behind(self) -> None:
-        """Let what waits be read from the store."""
-        self.waiting.clear()
-        self.is_behind = True
-        self.news.set()
+    def forget(self, erased: _Erased) -> None:
+        """Let nothing of an erased user wait."""
+        self.waiting = deque(change for change in self.waiting if not erased.has(change))
 
     def offer(self, change: _Change) -> None:
         if self.is_behind or (self._types is not None and change.event.type not in self._types):
             return
-        if len(self.waiting) >= WAITING:
-            self.fall_behind()
-            return
-        self.waiting.append(change)
+        if len(self.waiting) < WAITING:
+            self.waiting.append(change)
+        else:  # the store has it, and what waits too
+            self.waiting.clear()
+            self.is_behind = True
         self.news.set()
 
 
@@ -156,7 +173,7 @@ class _Reading:
 
     def _take(self, change: _Change) -> None:
         if change.event.type == ERASED:
-            self._forget(change.position)
+            self._forget(_Erased(change.event))
         self._held.append(change)
         if len(self._held) > HELD:
             self._floor = self._held.popleft().position
@@ -166,13 +183,12 @@ class _Reading:
             for follower in self._followers.get((scope.tenant_id, scope.app_id, user_id), ()):
                 follower.offer(change)
 
-    def _forget(self, position: int) -> None:
-        """Of whom was erased nothing is held: what waits is read again, where it is gone."""
-        self._held.clear()
-        self._floor = position - 1
+    def _forget(self, erased: _Erased) -> None:
+        """Nothing of an erased user is held, nor waits for anyone: the store has it no more either."""
+        self._held = deque(change for change in self._held if not erased.has(change))
         for group in self._followers.values():
             for follower in group:
-                follower.fall_behind()
+                follower.forget(erased)
 
 
 class Feed:
@@ -214,6 +230,8 @@ class Feed:
         reading, follower = await self._joined(whose, wanted)
         try:
             position = reading.reached if after is None else after
+            if position > reading.reached:  # read elsewhere, or in a log that is there no more: what comes is news then
+                position = min(position, await self._rc.events.latest())
             yield frame("ready", b'{"position":%d}' % position, position)
             follower.begin_with(reading.held_after(position))
             validity = Validity(is_still_valid)

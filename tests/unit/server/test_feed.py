@@ -237,6 +237,33 @@ async def test_nothing_of_an_erased_user_is_held() -> None:
             assert seen == erased == await some_positions(other)
 
 
+async def test_an_erasure_lets_nobody_else_read_the_store_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Recollect(":memory:", worker=False) as rc:
+        hub = Feed(rc)
+        async with aclosing(hub.follow(MAYA, None, None, always)) as frames:
+            await position(frames)
+            await said(rc.user("maya"), 1)
+            await said(rc.user("tom"), 2)
+            assert len([await position(frames) for _ in range(2)]) == 2
+            monkeypatch.setattr(hub, "_stored", None)
+            await rc.user("tom").admin.delete_user_data(confirm=True)
+            await said(rc.user("maya"), 1)
+            last = await position(frames)
+            async with aclosing(hub.follow(MAYA, last - 1, None, always)) as late:
+                await position(late)
+                assert await position(late) == last, "it is still held"
+
+
+async def test_whoever_comes_from_a_log_that_is_there_no_more_hears_what_is_new() -> None:
+    async with Recollect(":memory:", worker=False) as rc:
+        await said(rc.user("maya"), 2)
+        latest = await rc.events.latest()
+        async with aclosing(Feed(rc).follow(MAYA, 999_999, None, always)) as frames:
+            assert await position(frames) == latest, "where it begins is told"
+            await said(rc.user("maya"), 1)
+            assert await position(frames) == latest + 1
+
+
 async def _until_erased(rc: Recollect, after: int) -> AsyncGenerator[int, None]:
     for event in await rc.events.read(after):
         yield event.position
