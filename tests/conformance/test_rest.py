@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 import pytest
@@ -65,6 +66,23 @@ async def test_what_was_said_is_remembered_recalled_and_corrected(rc: Recollect)
     export = await rc.user("maya", tenant_id="acme").admin.export_user_data()
     assert {atom["id"] for atom in export["atoms"]} >= {atom["id"], new["id"]}
     assert {entity["id"] for entity in export["entities"]} == {lisbon, lisboa}
+
+
+@pytest.mark.parametrize("path", ["ai-conversations/{id}/run-turn", "ai-agents/{id}/invoke"])
+async def test_a_key_for_a_path_of_any_length_is_no_failure(rc: Recollect, path: str) -> None:
+    id = "".join(hashlib.sha512(str(number).encode()).hexdigest() for number in range(50))  # databases press texts
+    async with asking(rc, "maya") as rest:
+        answer = await rest.post("/" + path.format(id=id), json={}, headers={"Idempotency-Key": "k-1"})
+    assert answer.status_code == 422, answer.text
+
+
+async def test_names_that_no_index_takes_are_refused_or_found_again(rc: Recollect) -> None:
+    wide = "".join(chr(0x10000 + int(hashlib.sha256(str(number).encode()).hexdigest()[:4], 16)) for number in range(500))
+    body = {"namespace": wide[:200], "sessionId": wide}
+    async with asking(rc, "maya") as rest:
+        answers = [await rest.post("/ai-conversations/find-or-create", json=body) for _ in range(2)]
+    assert {each.status_code for each in answers} in ({200}, {422}), answers[0].text
+    assert len({each.json().get("id") for each in answers}) == 1
 
 
 async def test_every_list_has_an_end_and_repeats_nothing(rc: Recollect) -> None:

@@ -7,6 +7,7 @@ nor are streams, nor turns that wait for results of the caller's tools.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import logging
 from collections.abc import Awaitable, Callable
@@ -78,8 +79,12 @@ async def answered_once(request: Request, handle: Handle, lease: timedelta) -> R
         return Response(begun.body, begun.status, {**begun.headers, REPLAYED: "true"}, begun.content_type or None)
     try:
         response = await handle(request)
-    except Exception:
-        await claim.abandon(begun)
+    except StoreError as error:
+        if not error.in_doubt:  # else it may be there: for as long as the lease, nobody does it again unseen
+            await claim.abandon(begun)
+        raise
+    except BaseException:  # also what ends the server: another one is asked next
+        await asyncio.shield(claim.abandon(begun))
         raise
     await claim.end(begun, response)
     return response
@@ -97,7 +102,8 @@ class _Claim:
     def __init__(self, caller: Caller, path: str, key: str) -> None:
         principal = caller.principal
         self._given = key
-        self._key = f"{principal.role}:{path}:{key}"
+        # A digest, as paths and keys are longer than what a database finds by.
+        self._key = hashlib.sha256("\0".join((principal.role, path, key)).encode(errors="surrogatepass")).hexdigest()
         self._scope = Scope(principal.tenant_id, principal.app_id, caller.user.scope.user_id)
         self._answers: KeptAnswers = caller.home.rc.store.kept_answers
 

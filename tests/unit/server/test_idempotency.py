@@ -122,6 +122,41 @@ async def test_a_failure_of_the_server_is_not_kept(
     assert (await maya.post("/ai-conversations", json=CHAT, headers=KEY)).status_code == 201
 
 
+async def test_what_may_have_been_done_is_not_done_again_unseen(
+    rc: Recollect, maya: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create = rc.store.conversations.create
+
+    async def breaks_off(*given: Any) -> Any:
+        await create(*given)
+        raise StoreUnavailableError("away", in_doubt=True)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(rc.store.conversations, "create", breaks_off)
+        assert (await maya.post("/ai-conversations", json=CHAT, headers=KEY)).status_code == 503
+    again = await maya.post("/ai-conversations", json=CHAT, headers=KEY)
+    assert (again.status_code, again.json()["code"]) == (409, "request-in-progress")
+    assert await count(rc) == 1
+
+
+async def test_a_request_that_the_server_cuts_off_frees_its_key(
+    rc: Recollect, maya: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = asyncio.Event()
+
+    async def hangs(*given: Any) -> Any:
+        begun.set()
+        await asyncio.Event().wait()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(rc.store.conversations, "create", hangs)
+        asking = asyncio.create_task(maya.post("/ai-conversations", json=CHAT, headers=KEY))
+        await begun.wait()
+        asking.cancel()  # in this process, the task of the caller is that of the server
+        await asyncio.gather(asking, return_exceptions=True)
+    assert (await maya.post("/ai-conversations", json=CHAT, headers=KEY)).status_code == 201
+
+
 async def test_keys_of_users_are_apart(rc: Recollect, app: Any) -> None:
     made = await rc.keys.create("app")
     ids = set()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncpg
 
 from recollect.errors import (
+    InvalidArgumentError,
+    RecollectError,
     StoreBusyError,
     StoreError,
     StoreFullError,
@@ -34,7 +36,7 @@ def may_try_again(error: BaseException) -> bool:
     return isinstance(error, asyncpg.PostgresError) and error.sqlstate in _TRY_AGAIN
 
 
-def store_error(error: BaseException, place: str, *, in_doubt: bool = False) -> StoreError:
+def store_error(error: BaseException, place: str, *, in_doubt: bool = False) -> RecollectError:
     """What went wrong, and what to do about it."""
     doubt = " The change may have been stored: retry with the same idempotency key." if in_doubt else ""
     if isinstance(error, TimeoutError):
@@ -42,6 +44,8 @@ def store_error(error: BaseException, place: str, *, in_doubt: bool = False) -> 
     if is_lost(error):
         return StoreUnavailableError(f"{place} cannot be reached: {error}.{doubt}", in_doubt=in_doubt)
     state = getattr(error, "sqlstate", None) or ""
+    if state == "54000":  # a row of an index has less than 2,704 bytes
+        return InvalidArgumentError("the names in it are too long together for PostgreSQL to find it by: shorten them.")
     if state == "53100":
         return StoreFullError(f"The disk of {place} is full: {error}. Free some space and try again.")
     if state == "25006":

@@ -14,9 +14,9 @@ import asyncpg
 
 from recollect.errors import (
     ConfigurationError,
+    RecollectError,
     StoreBusyError,
     StoreClosedError,
-    StoreError,
     StoreUnavailableError,
 )
 from recollect.stores.postgres.failures import FAILURES, is_lost, may_try_again, store_error
@@ -176,7 +176,7 @@ class PostgresRunner:
             raise ConfigurationError(f"{self.place} has no schema to make tables in: name one with schema=... .")
         return found
 
-    def _named(self, error: BaseException, doubt: _Doubt) -> StoreError | ConfigurationError:
+    def _named(self, error: BaseException, doubt: _Doubt) -> RecollectError:
         if isinstance(error, asyncpg.ClientConfigurationError):
             return ConfigurationError(f"The settings in the URL of {self.place} cannot be used: check them.")
         found = store_error(error, self.place)
