@@ -77,7 +77,9 @@ async def test_a_key_for_a_path_of_any_length_is_no_failure(rc: Recollect, path:
 
 
 async def test_names_that_no_index_takes_are_refused_or_found_again(rc: Recollect) -> None:
-    wide = "".join(chr(0x10000 + int(hashlib.sha256(str(number).encode()).hexdigest()[:4], 16)) for number in range(500))
+    wide = "".join(
+        chr(0x10000 + int(hashlib.sha256(str(number).encode()).hexdigest()[:4], 16)) for number in range(500)
+    )
     body = {"namespace": wide[:200], "sessionId": wide}
     async with asking(rc, "maya") as rest:
         answers = [await rest.post("/ai-conversations/find-or-create", json=body) for _ in range(2)]

@@ -12,7 +12,7 @@ from recollect.server.tool_schemas import check_schemas
 from recollect.tools import Tool
 from recollect.tools.context import current_call
 from recollect.types import ToolCall, ToolResult
-from recollect.types.blocks import chat_messages
+from recollect.types.blocks import Content, ToolResultBlock, chat_messages
 from recollect.user import User
 from recollect.wire.turn_inputs import ApprovalIn, ToolIn, ToolResultIn, TurnInput
 
@@ -112,6 +112,14 @@ async def _check_not_agents(user: User, conversation_id: str, ids: set[str]) -> 
                 f"agent {agent!r:.80} asked for call {min(meant)!r}, and runs it: decide on it by that agent."
             )
         ids = ids - meant  # an id that is used again means the newest call
+
+
+async def check_appended(user: User, conversation_id: str, *contents: Content) -> None:
+    """Refuse content with results of an agent's calls, which would pass for what its tools gave."""
+    blocks = [block for content in contents if not isinstance(content, str) for block in checks.content(content)]
+    ids = {block.tool_use_id for block in blocks if isinstance(block, ToolResultBlock)}
+    if ids:
+        await _check_not_agents(user, conversation_id, ids)
 
 
 async def check_decisions(user: User, conversation_id: str | None, ids: set[str]) -> None:

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Path, Query, Response
 from recollect.errors import NotFoundError
 from recollect.server.answers import answer, problems
 from recollect.server.callers import UserIs
+from recollect.server.external_tools import check_appended
 from recollect.server.route import Route
 from recollect.server.routes.conversations import IdIs
 from recollect.wire.base import Page
@@ -57,6 +58,7 @@ async def get_message(user: UserIs, message_id: Annotated[str, Path(max_length=2
 @router.post("/{id}/messages", status_code=201, response_model=Page[MessageWire], responses=problems(404, 409))
 async def append_messages(user: UserIs, id: IdIs, body: ImportMessages) -> Response:
     """Append many messages in one transaction, for imports: all are stored, or none. A user's message begins a turn."""
+    await check_appended(user, id, *(message.content for message in body.messages))
     stored = await user.conversations.append_messages(id, **body.arguments())
     return answer(Page[Any](items=[MessageWire.of(each) for each in stored]), 201)
 

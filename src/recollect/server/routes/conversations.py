@@ -19,8 +19,10 @@ from recollect.server.answers import (
     write_cursor,
 )
 from recollect.server.callers import CallerIs, UserIs
+from recollect.server.external_tools import check_appended
 from recollect.server.idempotency import HEADER, TURN
 from recollect.server.route import Route
+from recollect.types.blocks import ToolResultBlock
 from recollect.types.conversations import StoredMessage
 from recollect.wire.base import Page
 from recollect.wire.conversation_tasks import RefreshSummary
@@ -87,24 +89,28 @@ async def close_conversation(user: UserIs, id: IdIs) -> Response:
 async def append_user_message(user: UserIs, id: IdIs, body: AppendUserMessage, key: KeyIs = None) -> Response:
     """Append what the person said. With an idempotency key, a retry gives the message that was stored first."""
     given = with_key(body.arguments(), key)
+    await check_appended(user, id, body.content)
     return answer(MessageWire.of(await user.conversations.append_user_message(id, **given)), 201)
 
 
 @router.post("/{id}/assistant-turns", status_code=201, response_model=MessageWire, responses=problems(404, 409))
 async def append_assistant_turn(user: UserIs, id: IdIs, body: AppendAssistantTurn) -> Response:
     """Append what the assistant said, in the turn that is going on."""
+    await check_appended(user, id, body.content)
     return answer(MessageWire.of(await user.conversations.append_assistant_turn(id, **body.arguments())), 201)
 
 
 @router.post("/{id}/tool-results", status_code=201, response_model=MessageWire, responses=problems(404, 409))
 async def append_tool_result(user: UserIs, id: IdIs, body: AppendToolResult) -> Response:
-    """Append what a tool gave."""
+    """Append what a tool of yours gave; what an agent's tools give is for the agent to append."""
+    await check_appended(user, id, [ToolResultBlock(body.tool_use_id, "")])
     return answer(MessageWire.of(await user.conversations.append_tool_result(id, **body.arguments())), 201)
 
 
 @router.post("/{id}/system-messages", status_code=201, response_model=MessageWire, responses=problems(404, 409))
 async def append_system_message(user: UserIs, id: IdIs, body: AppendSystemMessage) -> Response:
     """Append an instruction or a note; by default the model sees it and the person does not."""
+    await check_appended(user, id, body.content)
     return answer(MessageWire.of(await user.conversations.append_system_message(id, **body.arguments())), 201)
 
 
@@ -116,6 +122,7 @@ async def append_turn(request: Request, user: UserIs, id: IdIs, body: AppendTurn
     both are.
     """
     given = with_key(body.arguments(), request.headers.get(HEADER))
+    await check_appended(user, id, body.user_content, body.assistant.content)
     return answer(AppendedTurnWire.of(await user.conversations.append_turn(id, **given)), 201)
 
 
