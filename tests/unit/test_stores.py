@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
+import math
 import re
 import sqlite3
 import subprocess
@@ -455,3 +457,19 @@ def test_the_time_can_be_set_through_the_synchronous_face() -> None:
     with Recollect(":memory:") as rc:
         rc.clock = lambda: datetime(2020, 1, 1, tzinfo=UTC)
         assert rc.user("maya").conversations.create("chat").created_at.year == 2020
+
+
+async def test_numbers_that_json_cannot_hold_are_refused_or_become_nothing() -> None:
+    endless = {"type": "tool_use", "id": "c1", "name": "pay", "arguments": {"amount": math.inf}}
+    with ScriptedModel([calls("pay", amount=math.inf), says("No.")]) as model:
+        async with Recollect(":memory:", model=model, worker=False) as rc:
+            maya = rc.user("maya")
+            talk = await maya.conversations.create("chat")
+            with pytest.raises(InvalidArgumentError, match="JSON"):
+                await maya.conversations.append_assistant_turn(talk.id, [endless])
+            said = await maya.conversations.append_assistant_turn(talk.id, "Hi", usage={"cost_usd": math.nan})
+            assert said.usage is not None
+            assert said.usage.cost_usd is None
+            await maya.conversations.run_turn(talk.id, user_text="Pay.")  # what a model writes is kept all the same
+            export = await maya.admin.export_user_data()
+            json.dumps(export, allow_nan=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from decimal import Decimal
@@ -144,7 +145,8 @@ def _first(data: Mapping[str, Any], keys: tuple[str, ...]) -> int | None:
 def _number(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
         return None
-    return float(value) if isinstance(value, Decimal) else value
+    number = float(value) if isinstance(value, Decimal) else value
+    return number if math.isfinite(number) else None
 
 
 def _sum(*values: int | None) -> int | None:

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from recollect.errors import InvalidArgumentError, NotFoundError
-from recollect.stores.rows import check_depth, to_json
+from recollect.stores.rows import check_depth, strict_json
 from recollect.types.blocks import Content, ContentBlock, TextBlock, as_blocks, stored_blocks
 from recollect.types.conversations import VISIBILITIES
 from recollect.types.jsontext import is_storable
@@ -131,7 +131,7 @@ def content(value: Content) -> tuple[ContentBlock, ...]:
 def _encoded(blocks: tuple[ContentBlock, ...]) -> str:
     plain = [dict(block) for block in blocks]
     check_depth(plain)
-    return to_json(plain)
+    return strict_json(plain)
 
 
 def usage(value: ChatUsage | Mapping[str, Any] | None, provider: str | None, model: str | None) -> ChatUsage | None:

@@ -6,6 +6,7 @@ A general validator compiles their patterns and compares each item with all othe
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -78,7 +79,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_count(value: Any) -> bool:
-    return _is_number(value) and value >= 0 and value == int(value)
+    return _is_number(value) and 0 <= value < math.inf and value == int(value)
 
 
 def _is_texts(value: Any) -> bool:

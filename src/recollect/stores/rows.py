@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
@@ -24,9 +25,9 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"{value!r:.80} is not JSON")
 
 
-_encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_plain)
+_encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_plain)
 _decode = json.JSONDecoder().raw_decode
-_ascii_encoder = json.JSONEncoder(separators=(",", ":"), default=_plain)
+_ascii_encoder = json.JSONEncoder(separators=(",", ":"), allow_nan=False, default=_plain)
 
 
 DEEPEST = 100
@@ -46,6 +47,22 @@ def check_depth(value: Any, left: int = DEEPEST) -> None:
 
 
 def to_json(value: Any) -> str:
+    """JSON text that anyone can read: what models write past the range of numbers becomes null."""
+    try:
+        return strict_json(value)
+    except ValueError:
+        return strict_json(_finite(value))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _finite(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def strict_json(value: Any) -> str:
     """JSON text that any database can hold: a lone surrogate, which UTF-8 cannot, is escaped."""
     text = _encoder.encode(value)
     try:

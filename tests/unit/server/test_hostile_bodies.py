@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -23,7 +25,7 @@ leaves = st.one_of(
     st.none(),
     st.booleans(),
     st.integers(),
-    st.sampled_from([2**31, 2**53, 2**63, 2**64, -(2**63) - 1, 10**30, 1e308, -1e308, 5e-324]),
+    st.sampled_from([2**31, 2**53, 2**63, 2**64, -(2**63) - 1, 10**30, 1e308, -1e308, 5e-324, math.inf]),
     st.floats(allow_nan=False, allow_infinity=False),
     st.text(max_size=8),
     st.sampled_from(
@@ -33,6 +35,14 @@ leaves = st.one_of(
 anything: st.SearchStrategy[Any] = st.recursive(
     leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3)
 )
+
+
+JSON = {"Content-Type": "application/json"}
+
+
+def sent(body: Any) -> bytes:
+    """A body as JSON, which has numbers that nobody can hold."""
+    return json.dumps(body).replace("Infinity", "1e999").encode()
 
 
 class Served:
@@ -87,7 +97,7 @@ class Served:
         )
 
     def ask(self, method: str, path: str, query: dict[str, str], body: Any) -> httpx2.Response:
-        options: dict[str, Any] = {} if body is None else {"json": body}
+        options: dict[str, Any] = {} if body is None else {"content": sent(body), "headers": JSON}
         return self.runner.run(self.client.request(method, self.path(path), params=query, **options))
 
 
@@ -125,6 +135,29 @@ def test_every_operation_has_a_name_a_description_and_says_what_may_go_wrong(ser
         assert {"401", "422", "429"} <= set(operation["responses"]), f"{method} {path}"
         if "{" in path:
             assert "404" in operation["responses"], f"{method} {path}"
+
+
+async def test_numbers_that_nobody_can_hold_are_refused() -> None:
+    async with Recollect(":memory:", embedder=None, worker=False) as rc:
+        app = create_app(rc, ServerSettings(open=True, rate_limit=None), opens=False)
+        async with calling(app, user="maya") as client:
+            talk = (await client.post("/ai-conversations", json={"namespace": "chat"})).json()["id"]
+            call = {"type": "tool_use", "id": "c1", "name": "pay", "arguments": {"amount": math.inf}}
+            tools = [{"name": "pay", "parameters": {"maxLength": math.inf}}]
+            function = {"type": "function", "function": tools[0]}
+            for path, body, status in (
+                ("assistant-turns", {"content": "Hi", "usage": {"costUsd": math.inf}}, 422),
+                ("assistant-turns", {"content": [call]}, 422),
+                ("run-turn", {"userText": "Hi", "tools": tools}, 422),
+                (
+                    "/v1",
+                    {"model": "recollect", "messages": [{"role": "user", "content": "Hi"}], "tools": [function]},
+                    400,
+                ),
+            ):
+                where = "/v1/chat/completions" if path == "/v1" else f"/ai-conversations/{talk}/{path}"
+                answer = await client.post(where, content=sent(body), headers=JSON)
+                assert (answer.status_code, "range of numbers" in answer.text) == (status, True), answer.text
 
 
 async def test_a_body_of_too_many_values_is_refused_at_once() -> None:
