@@ -348,7 +348,7 @@ class Recollect:
     @property
     def bindings(self) -> AllBindings:
         """The bindings of all users."""
-        return AllBindings(self._runtime)
+        return AllBindings(self._runtime, self._memory.extractions)
 
     @cached_property
     def keys(self) -> Keys:

@@ -130,6 +130,20 @@ async def test_what_was_closed_before_a_pause_is_extracted_and_what_was_closed_i
     assert await remembered(maya) == ["Before.", "After."]
 
 
+async def test_what_was_closed_before_an_admin_pauses_or_ends_it_is_remembered(rc: Recollect, maya: User) -> None:
+    space = await maya.memory.create_space("daily")
+    binding = await maya.memory.create_binding({"namespace": "chat"}, [space.id])
+    await talk(maya, "chat", "Before.")
+    await rc.bindings.update(binding.id, enabled=False)
+    await talk(maya, "chat", "Meanwhile.")
+    await rc.bindings.update(binding.id, enabled=True)
+    await talk(maya, "chat", "After.")
+    await rc.bindings.delete(binding.id)
+    await talk(maya, "chat", "Too late.")
+    await rc.jobs.drain(timeout=30)
+    assert await remembered(maya) == ["Before.", "After."]
+
+
 async def test_others_see_what_is_about_them_and_change_nothing(rc: Recollect, maya: User) -> None:
     omar, stranger = rc.user("omar"), rc.user("maya", app_id="other")
     space = await maya.memory.create_space("daily")

@@ -90,25 +90,11 @@ class Extracting(Asking):
 
         What was closed before is extracted; what is closed while it is paused is not, unless someone asks for it.
         """
-        policy = None if extraction_policy is None else binding_checks.policy(extraction_policy)
-        if policy is not None:
-            self._extractions.check_version(policy.extraction_version)
-        if enabled is not None and not isinstance(enabled, bool):
-            raise InvalidArgumentError(f"enabled is True or False, not {enabled!r:.80}.")
-        if enabled is False:
-            await self._extractions.catch_up()
-        updated = await self._runtime.store.bindings.update(
-            self._scope, common.known_id("binding", id), policy=policy, enabled=enabled, now=self._runtime.clock()
-        )
-        self._extractions.wake()
-        return updated
+        return await self._extractions.change_binding(self._scope, id, extraction_policy, enabled)
 
     async def delete_binding(self, id: str) -> None:
         """End a binding, for everyone it is about; memories it made stay, and what was closed before is extracted."""
-        await self._extractions.catch_up()
-        await self._runtime.store.bindings.delete(
-            self._scope, common.known_id("binding", id), now=self._runtime.clock()
-        )
+        await self._extractions.end_binding(self._scope, id)
 
     async def run_extraction_for_conversation(
         self, conversation_id: str, extraction_version: str | None = None, *, space_id: str | None = None

@@ -6,8 +6,11 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+from recollect.conversations import checks
 from recollect.conversations.runtime import Runtime
-from recollect.errors import JobLostError
+from recollect.errors import InvalidArgumentError, JobLostError
+from recollect.memory import binding_checks
+from recollect.memory.binding_checks import PolicyLike
 from recollect.memory.embedding import Embedding
 from recollect.memory.extraction.accounting import accounted
 from recollect.memory.extraction.checking import checked
@@ -15,8 +18,10 @@ from recollect.memory.extraction.choice import ExtractorLike, resolve_extractor
 from recollect.memory.extraction.reconciling import Reconciler
 from recollect.memory.extraction.values import Extraction, Extractor, Window, as_decider
 from recollect.memory.recalling import Recall
+from recollect.types.bindings import Binding
 from recollect.types.conversations import StoredMessage
 from recollect.types.jobs import Job, UsageRecord
+from recollect.types.scope import Scope
 
 BATCH = 100
 
@@ -47,6 +52,28 @@ class Extractions:
             now = self._runtime.clock()
             done = await self._runtime.store.jobs.dispatch(window_length=self.window_length, limit=BATCH, now=now)
             more = done.more
+
+    async def change_binding(
+        self, scope: Scope | None, id: str, extraction_policy: PolicyLike | None, enabled: bool | None
+    ) -> Binding:
+        """Change when a binding extracts, or pause it; of a user's, or anyone's without a scope."""
+        policy = None if extraction_policy is None else binding_checks.policy(extraction_policy)
+        if policy is not None:
+            self.check_version(policy.extraction_version)
+        if enabled is not None and not isinstance(enabled, bool):
+            raise InvalidArgumentError(f"enabled is True or False, not {enabled!r:.80}.")
+        if enabled is False:
+            await self.catch_up()
+        updated = await self._runtime.store.bindings.update(
+            scope, checks.known_id("binding", id), policy=policy, enabled=enabled, now=self._runtime.clock()
+        )
+        self.wake()
+        return updated
+
+    async def end_binding(self, scope: Scope | None, id: str) -> None:
+        """End a binding; what was closed before is extracted."""
+        await self.catch_up()
+        await self._runtime.store.bindings.delete(scope, checks.known_id("binding", id), now=self._runtime.clock())
 
     @property
     def window_length(self) -> int:

@@ -38,7 +38,7 @@ async def create_binding(caller: CallerIs, body: CreateBinding) -> Response:
     """
     scopes = body.conversation_scope
     _check_whose(caller, [scope.user_id for scope in (scopes if isinstance(scopes, list) else [scopes])])
-    with known_version(_version(body)):
+    with known_version(version_of(body)):
         made = await caller.user.memory.create_binding(**body.arguments())
     return answer(BindingWire.of(made), 201)
 
@@ -63,7 +63,7 @@ async def get_binding(user: UserIs, id: BindingIs) -> Response:
 async def update_binding(caller: CallerIs, id: BindingIs, body: UpdateBinding) -> Response:
     """Change when a binding of this user extracts, or pause it; what it is about never changes."""
     await _check_owned(caller, id)
-    with known_version(_version(body)):
+    with known_version(version_of(body)):
         changed = await caller.user.memory.update_binding(id, **body.arguments())
     return answer(BindingWire.of(changed))
 
@@ -87,7 +87,8 @@ def known_version(version: str | None) -> Iterator[None]:
         raise InvalidArgumentError(f"This server has no extraction prompt of version {version!r:.80}.") from error
 
 
-def _version(body: CreateBinding | UpdateBinding) -> str | None:
+def version_of(body: CreateBinding | UpdateBinding) -> str | None:
+    """The version of the prompt that a client names."""
     return None if body.extraction_policy is None else body.extraction_policy.extraction_version
 
 

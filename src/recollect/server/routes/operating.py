@@ -23,6 +23,7 @@ from recollect.server.answers import (
 from recollect.server.callers import AdminIs, Caller
 from recollect.server.idempotency import UNKEPT
 from recollect.server.route import Route
+from recollect.server.routes.bindings import known_version, version_of
 from recollect.types.bindings import Binding
 from recollect.types.jobs import Job, JobStatus
 from recollect.types.scope import Scope
@@ -97,7 +98,9 @@ async def get_anyones_binding(admin: AdminIs, id: BindingIdIs) -> Response:
 async def update_anyones_binding(admin: AdminIs, id: BindingIdIs, body: UpdateBinding) -> Response:
     """Change when a binding extracts, or pause it."""
     binding = await _binding(admin, id)
-    return answer(BindingWire.of(await admin.home.rc.bindings.update(binding.id, **body.arguments())))
+    with known_version(version_of(body)):
+        changed = await admin.home.rc.bindings.update(binding.id, **body.arguments())
+    return answer(BindingWire.of(changed))
 
 
 @router.delete(
@@ -130,7 +133,8 @@ async def replay_conversations(admin: AdminIs, body: ReplayConversations) -> Res
     for scope, id in found:
         try:
             memory = admin.user_of(scope.user_id).memory
-            jobs += len(await memory.run_extraction_for_conversation(id, body.extraction_version))
+            with known_version(body.extraction_version):
+                jobs += len(await memory.run_extraction_for_conversation(id, body.extraction_version))
         except NotFoundError:  # no binding, or erased meanwhile
             skipped += 1
     return answer(Replayed(conversations=len(found), jobs=jobs, skipped=skipped, next_cursor=following), 202)
