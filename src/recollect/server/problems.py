@@ -109,6 +109,23 @@ def told(error: RecollectError) -> str:
     return str(error)
 
 
+_HIDDEN = (errors.StoreError, errors.ConfigurationError, errors.ProviderError, errors.EmbeddingError)
+
+
+def told_of(failure: str | None) -> str | None:
+    """What a caller is told of a job's failure, which is noted as `Class: words`: the words if they are ours alone.
+
+    >>> told_of("ProviderRequestError: Incorrect API key sk-1"), told_of("ExtractionError: no JSON")
+    ("ProviderRequestError: the server's log has the reason", 'ExtractionError: no JSON')
+    """
+    if failure is None:
+        return None
+    name = failure.partition(":")[0]
+    kind = getattr(errors, name, None)
+    is_ours = isinstance(kind, type) and issubclass(kind, RecollectError) and not issubclass(kind, _HIDDEN)
+    return failure if is_ours else f"{name:.100}: the server's log has the reason"
+
+
 async def on_recollect_error(request: Request, error: Exception) -> Response:
     """The answer to an error of ours."""
     assert isinstance(error, RecollectError)

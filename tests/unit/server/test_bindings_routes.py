@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from recollect import Recollect
+from recollect.errors import ProviderRequestError
+from recollect.testing import ScriptedModel, raises
 from recollect.types.jobs import JobStatus
 from tests.support.rest import Rest, asking, every, told
 
@@ -124,6 +126,41 @@ async def test_others_see_of_a_binding_only_what_concerns_them(rc: Recollect, re
     async with asking(rc, "lee", role="user") as lee:
         assert await every(lee, "/ai-memory/bindings") == []
         assert (await lee.get(path)).status_code == 404
+
+
+async def test_what_a_provider_said_of_a_job_is_for_admins_alone() -> None:
+    failure = ProviderRequestError("Incorrect API key sk-live-1", provider="anthropic")
+    model = ScriptedModel([raises(failure)])
+    async with Recollect(":memory:", model=model, embedder=None) as rc:
+        space, id = await rc.user("maya").memory.create_space("daily"), await said(rc)
+        async with asking(rc, role="user") as rest, asking(rc, role="admin") as admin:
+            body = {"conversationId": id, "spaceId": space.id}
+            path = f"/ai-memory/jobs/{told(await rest.post('/ai-memory/extractions', json=body), 202)['id']}"
+            await rc.jobs.drain(timeout=30)
+            shown = "ProviderRequestError: the server's log has the reason"
+            assert told(await rest.get(path))["error"] == shown
+            assert [each["error"] for each in await every(rest, "/ai-memory/jobs")] == [shown]
+            assert "sk-live" in told(await admin.get(path.replace("ai-memory", "ai-admin")))["error"]
+            assert told(await rest.post(f"{path}/cancel"))["error"] == shown
+            stream = await rest.get(f"{path}/events")
+            assert shown in stream.text
+            assert "sk-live" not in stream.text
+
+
+async def test_admins_name_prompts_that_there_are() -> None:
+    async with Recollect(":memory:", model=ScriptedModel([]), embedder=None, worker=False) as rc:
+        own = await rc.user("maya").memory.create_space("daily")
+        binding = await rc.user("maya").memory.create_binding({"namespace": "chat"}, [own.id])
+        await said(rc)
+        async with asking(rc, role="admin") as admin:
+            change = {"extractionPolicy": {"extractionVersion": "v99"}}
+            answer = await admin.patch(f"/ai-admin/bindings/{binding.id}", json=change)
+            assert (answer.status_code, "v99" in answer.text) == (422, True), answer.text
+            again = await admin.post("/ai-admin/replay", json={"extractionVersion": "v99"})
+            assert (again.status_code, "v99" in again.text) == (422, True), again.text
+        found = await rc.bindings.get(binding.id)
+        assert found is not None
+        assert found.extraction_policy.extraction_version == "v1"
 
 
 async def test_an_extraction_is_queued_and_its_job_can_be_followed(rc: Recollect, rest: Rest, space: str) -> None:

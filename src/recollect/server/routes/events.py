@@ -13,7 +13,7 @@ from recollect.server.answers import problems
 from recollect.server.callers import Caller, CallerIs
 from recollect.server.feed import Feed, Validity
 from recollect.server.route import Route
-from recollect.server.routes.jobs import JobIs, own_job
+from recollect.server.routes.jobs import JobIs, own_job, shown
 from recollect.server.sse import MEDIA_TYPE, EventStream, frame
 from recollect.server.stopping import Stopping
 from recollect.types.jobs import Job
@@ -95,7 +95,7 @@ async def _changes(
 
 
 def _job_frame(job: Job) -> bytes:
-    return frame("job", JobWire.of(job).encoded())
+    return frame("job", JobWire.of(shown(job)).encoded())
 
 
 def still_valid(request: Request) -> Callable[[], Awaitable[bool]]:

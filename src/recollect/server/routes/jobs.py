@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 
 from recollect.conversations import checks
 from recollect.errors import NotFoundError
 from recollect.server.answers import CursorIs, LimitIs, answer, page, page_limit, problems, read_cursor
 from recollect.server.callers import Caller, CallerIs, UserIs
+from recollect.server.disconnects import while_awaited
 from recollect.server.idempotency import UNKEPT
+from recollect.server.problems import told_of
 from recollect.server.route import Route
 from recollect.server.routes.bindings import known_version
 from recollect.types.jobs import Job, JobStatus
@@ -30,13 +33,14 @@ async def run_extraction(user: UserIs, body: RunExtraction) -> Response:
     """
     with known_version(body.extraction_version):
         run = await user.memory.run_extraction_for_conversation(**body.arguments())
-    return answer(ExtractionRunWire.of(run), 202)
+    return answer(ExtractionRunWire.of(replace(run, jobs=tuple(map(shown, run.jobs)))), 202)
 
 
 @router.post("/extractions/wait", response_model=ExtractionWaited, responses=problems(), openapi_extra=UNKEPT)
-async def wait_for_extraction(user: UserIs, body: WaitForExtraction) -> Response:
+async def wait_for_extraction(request: Request, user: UserIs, body: WaitForExtraction) -> Response:
     """Wait until the user's conversations that were closed have become memories, or for so long."""
-    return answer(ExtractionWaited(done=await user.memory.wait_for_extraction(body.timeout)))
+    done = await while_awaited(request, user.memory.wait_for_extraction(body.timeout))
+    return answer(ExtractionWaited(done=done))
 
 
 @router.get("/jobs", response_model=Page[JobWire], responses=problems())
@@ -58,27 +62,32 @@ async def list_jobs(
         tenant_id=scope.tenant_id,
         app_id=scope.app_id,
     )
-    return page(JobWire, found, most, lambda job: str(job.id))
+    return page(JobWire, [shown(job) for job in found], most, lambda job: str(job.id))
 
 
 @router.get("/jobs/{id}", response_model=JobWire, responses=problems(404))
 async def get_job(caller: CallerIs, id: JobIs) -> Response:
     """A job of the user, as it stands now."""
-    return answer(JobWire.of(await own_job(caller, id)))
+    return answer(JobWire.of(shown(await own_job(caller, id))))
 
 
 @router.post("/jobs/{id}/retry", response_model=JobWire, responses=problems(404))
 async def retry_job(caller: CallerIs, id: JobIs) -> Response:
     """Queue a job of the user that failed, was cancelled or is done again, as if it were new."""
     await own_job(caller, id)
-    return answer(JobWire.of(await caller.home.rc.jobs.retry(id)))
+    return answer(JobWire.of(shown(await caller.home.rc.jobs.retry(id))))
 
 
 @router.post("/jobs/{id}/cancel", response_model=JobWire, responses=problems(404))
 async def cancel_job(caller: CallerIs, id: JobIs) -> Response:
     """End a job of the user that has not ended yet."""
     await own_job(caller, id)
-    return answer(JobWire.of(await caller.home.rc.jobs.cancel(id)))
+    return answer(JobWire.of(shown(await caller.home.rc.jobs.cancel(id))))
+
+
+def shown(job: Job) -> Job:
+    """A job as its user may see it: why it failed, but not what a provider or the store said. Admins see that."""
+    return replace(job, error=told_of(job.error))
 
 
 async def own_job(caller: Caller, id: str) -> Job:
