@@ -31,10 +31,10 @@ async def chatting(model: Any, **settings: Any) -> AsyncIterator[tuple[str, Reco
             yield url, rc, app
 
 
-async def asked_in_vain(url: str, body: dict[str, Any], model: PacedModel) -> None:
+async def asked_in_vain(url: str, body: dict[str, Any], model: PacedModel, path: str = CHAT) -> None:
     """Ask, and go away once the model has begun."""
     async with httpx2.AsyncClient(base_url=url, timeout=WAIT_SECONDS) as client:
-        asking = asyncio.create_task(client.post(CHAT, json=body))
+        asking = asyncio.create_task(client.post(path, json=body))
         await asyncio.wait_for(model.begun.wait(), WAIT_SECONDS)
         await stopped(asking)
 
@@ -92,6 +92,18 @@ async def test_a_client_that_does_not_wait_for_a_whole_answer_stops_the_model() 
             answer = await client.post(CHAT, json={"text": "Still there?", "wait": 10})
         assert answer.json()["text"] == "Again."
         assert len(await rc.user("local").conversations.list()) == 1
+
+
+async def test_a_client_that_does_not_wait_for_a_summary_stops_the_model() -> None:
+    model = PacedModel()
+    async with Recollect(":memory:", model=model, summary_every=None) as rc:
+        talks = rc.user("local").conversations
+        talk = await talks.create("chat")
+        for number in range(30):
+            await talks.append_turn(talk.id, f"What is {number}?", {"content": "A number."})
+        async with serving(create_app(rc, ServerSettings(open=True), opens=False)) as url:
+            await asked_in_vain(url, {}, model, f"/ai-conversations/{talk.id}/rolling-summary")
+            await asyncio.wait_for(model.cancelled.wait(), WAIT_SECONDS)
 
 
 async def test_a_silent_stream_gives_a_sign_of_life() -> None:

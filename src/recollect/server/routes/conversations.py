@@ -19,6 +19,7 @@ from recollect.server.answers import (
     write_cursor,
 )
 from recollect.server.callers import CallerIs, UserIs
+from recollect.server.disconnects import while_awaited
 from recollect.server.external_tools import check_appended
 from recollect.server.idempotency import HEADER, TURN
 from recollect.server.route import Route
@@ -160,10 +161,16 @@ async def get_raw_turns(
 @router.post(
     "/{id}/rolling-summary", response_model=RollingSummaryWire, responses=problems(404, 502, 504), openapi_extra=TURN
 )
-async def refresh_rolling_summary(caller: CallerIs, id: IdIs, body: RefreshSummary | None = None) -> Response:
-    """Bring the rolling summary forward to the newest message, with a model if there is one."""
+async def refresh_rolling_summary(
+    request: Request, caller: CallerIs, id: IdIs, body: RefreshSummary | None = None
+) -> Response:
+    """Bring the rolling summary forward to the newest message, with a model if there is one.
+
+    If the connection ends early, so does the model's call.
+    """
     model = None if body is None or body.model is None else caller.model(body.model)
-    return answer(RollingSummaryWire.of(await caller.user.conversations.refresh_rolling_summary(id, model)))
+    work = caller.user.conversations.refresh_rolling_summary(id, model)
+    return answer(RollingSummaryWire.of(await while_awaited(request, work)))
 
 
 async def _messages(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 
 from recollect.server.answers import answer, problems, whole_limit
 from recollect.server.callers import Caller, CallerIs
+from recollect.server.disconnects import while_awaited
 from recollect.server.idempotency import UNKEPT
 from recollect.server.route import Route
 from recollect.server.routes.memory import SpaceIs
@@ -18,10 +19,10 @@ router = APIRouter(prefix="/ai-memory/spaces/{space_id}", tags=["memory"], route
 
 
 @router.post("/recall-by-topic", response_model=RecallResultWire, responses=problems(404, 502), openapi_extra=UNKEPT)
-async def recall_by_topic(caller: CallerIs, space_id: SpaceIs, body: RecallByTopic) -> Response:
+async def recall_by_topic(request: Request, caller: CallerIs, space_id: SpaceIs, body: RecallByTopic) -> Response:
     """What answers a question best, ranked by words, meaning, time, speakers, entities, age and importance."""
-    found = await caller.user.memory.recall_by_topic(space_id, **_arguments(caller, body))
-    return answer(RecallResultWire.of(found))
+    work = caller.user.memory.recall_by_topic(space_id, **_arguments(caller, body))
+    return answer(RecallResultWire.of(await while_awaited(request, work)))
 
 
 @router.post("/recall-by-entity", response_model=RecallResultWire, responses=problems(404), openapi_extra=UNKEPT)
@@ -32,10 +33,10 @@ async def recall_by_entity(caller: CallerIs, space_id: SpaceIs, body: RecallByEn
 
 
 @router.post("/recall-timeline", response_model=RecallResultWire, responses=problems(404, 502), openapi_extra=UNKEPT)
-async def recall_timeline(caller: CallerIs, space_id: SpaceIs, body: RecallTimeline) -> Response:
+async def recall_timeline(request: Request, caller: CallerIs, space_id: SpaceIs, body: RecallTimeline) -> Response:
     """How things changed: what held at some moment from `from` to `to`, the oldest first, even if it is over."""
-    found = await caller.user.memory.recall_timeline(space_id, **_arguments(caller, body))
-    return answer(RecallResultWire.of(found))
+    work = caller.user.memory.recall_timeline(space_id, **_arguments(caller, body))
+    return answer(RecallResultWire.of(await while_awaited(request, work)))
 
 
 def _arguments(caller: Caller, body: Input) -> dict[str, Any]:
