@@ -9,7 +9,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 HEAD_SECONDS = 20.0
 HEAD_BYTES = 64 * 1024
-"""How long the head of a request may take, and how large it may be."""
+"""How long the head of a request may take, and how large it may be. A body that was answered before it came has as long."""
 
 STALLED_SECONDS = 60.0
 """For how long a client may take nothing of an answer that waits for it."""
@@ -62,7 +62,14 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """The body is read, and what follows is another head."""
         self._in_head = self._has_moved = True
+        self._end_waiting()
         super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """An answer is given. Nobody reads the rest of its request's body, and uvicorn waits for that without end."""
+        super().on_response_complete()
+        if not self._in_head and self.cycle.response_complete and not self.transport.is_closing():
+            self._begin_waiting()
 
     def pause_writing(self) -> None:
         """The client does not take what is sent."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -109,6 +110,78 @@ async def test_a_client_that_never_reads_keeps_nobody_waiting(url: str) -> None:
         connection.reader._transport.pause_reading()  # type: ignore[attr-defined]
         await connection.send(request("GET", "/openapi.json") * 20)
         assert (await ask(url, request("GET", HERE))).status == 200
+
+
+UNREAD = {
+    "401": (("POST", HERE, 5_000), 401),
+    "404": (("POST", "/nowhere", 5_000), 404),
+    "405": (("PUT", HERE, 5_000), 405),
+    "413": (("POST", HERE, 1_000_000), 413),
+    "live": (("GET", "/health/live", 5_000), 200),
+}
+
+
+def begun(method: str, path: str, length: int) -> bytes:
+    """A request whose body is announced, and does not come."""
+    return request(method, path, b"", [("Content-Length", str(length))])
+
+
+@asynccontextmanager
+async def answering(rc: Recollect, kind: str) -> AsyncIterator[str]:
+    settings = SETTINGS if kind != "401" else replace(SETTINGS, open=False)
+    async with running(create_app(rc, settings, opens=False)) as address:
+        yield address
+
+
+@pytest.mark.parametrize("kind", UNREAD)
+async def test_a_body_that_nobody_waits_for_does_not_hold_a_connection(rc: Recollect, kind: str) -> None:
+    asked, status = UNREAD[kind]
+    async with answering(rc, kind) as address, connected(address) as connection:
+        await connection.send(begun(*asked))
+        assert (await connection.answer()).status == status
+        await connection.send(b"x")
+        assert await connection.is_closed(5)
+
+
+@pytest.mark.parametrize("kind", ["401", "live"])
+async def test_such_a_body_gains_no_time_by_coming_letter_by_letter(rc: Recollect, kind: str) -> None:
+    asked, status = UNREAD[kind]
+    async with answering(rc, kind) as address, connected(address) as connection:
+        await connection.send(begun(*asked))
+        assert (await connection.answer()).status == status
+        closing = asyncio.create_task(connection.is_closed(5))
+        while not closing.done():
+            await connection.send(b"x")
+            await asyncio.sleep(0.02)
+        assert await closing
+
+
+@pytest.mark.parametrize("pause", [0.0, 0.3])
+async def test_a_connection_goes_on_when_such_a_body_comes_in_time(rc: Recollect, pause: float) -> None:
+    async with answering(rc, "401") as address, connected(address) as connection:
+        for _ in range(4):
+            await connection.send(begun("POST", HERE, 10))
+            assert (await connection.answer()).status == 401
+            await asyncio.sleep(pause)
+            await connection.send(b"x" * 10)
+            await asyncio.sleep(pause)
+        await connection.send(request("GET", "/health/live"))
+        assert (await connection.answer()).status == 200
+
+
+@pytest.mark.parametrize(("kind", "status"), [("401", 401), ("open", 201)])
+async def test_requests_with_whole_bodies_follow_one_another_on_a_connection(
+    rc: Recollect, kind: str, status: int
+) -> None:
+    whole = request("POST", HERE, b'{"namespace": "chat"}')
+    async with answering(rc, kind) as address, connected(address) as connection:
+        for _ in range(4):
+            await connection.send(whole)
+            assert (await connection.answer()).status == status
+            await asyncio.sleep(0.2)
+        await connection.send(whole * 5)
+        for _ in range(5):
+            assert (await connection.answer()).status == status
 
 
 @pytest.mark.parametrize("too_large", [False, True])
