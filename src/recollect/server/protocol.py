@@ -9,7 +9,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 HEAD_SECONDS = 20.0
 HEAD_BYTES = 64 * 1024
-"""How long the head of a request may take, and how large it may be. A body that was answered before it came has as long."""
+"""How long the head of a request may take, and how large it may be. A body has as long once its request is answered."""
 
 STALLED_SECONDS = 60.0
 """For how long a client may take nothing of an answer that waits for it."""
@@ -68,7 +68,9 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """An answer is given. Nobody reads the rest of its request's body, and uvicorn waits for that without end."""
         super().on_response_complete()
-        if not self._in_head and self.cycle.response_complete and not self.transport.is_closing():
+        if self.transport.is_closing():
+            self._see_off()
+        elif not self._in_head and self.cycle.response_complete:
             self._begin_waiting()
 
     def pause_writing(self) -> None:
@@ -80,6 +82,21 @@ class BoundedProtocol(HttpToolsProtocol):
         """It does again."""
         self._lose_patience(None)
         super().resume_writing()
+        if self.transport.is_closing():
+            self._see_off()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """No other request came."""
+        super().timeout_keep_alive_handler()
+        self._see_off()
+
+    def _see_off(self, left: int | None = None) -> None:
+        """Abort if the client takes none of the last bytes: a transport that is closed waits for that without end."""
+        size = self.transport.get_write_buffer_size()
+        if size and size == left:
+            self.transport.abort()
+        elif size:
+            self._lose_patience(self.loop.call_later(self.stalled_seconds, self._see_off, size))
 
     def _lose_patience(self, timer: asyncio.TimerHandle | None) -> None:
         if self._patience is not None:
@@ -99,3 +116,4 @@ class BoundedProtocol(HttpToolsProtocol):
             self._begin_waiting()  # the request before it is still answered
         elif not self.transport.is_closing():
             self.transport.close()
+            self._see_off()

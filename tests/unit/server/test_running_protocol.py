@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from typing import Any
+
+import pytest
 
 from recollect.server.protocol import BoundedProtocol
 from tests.support.http_server import serving
@@ -112,3 +115,40 @@ async def test_an_answer_that_nobody_takes_is_given_up() -> None:
         writer.write(HEAD + b"\r\n")
         await asyncio.wait_for(ended.wait(), 15)
         writer.close()
+
+
+@pytest.mark.parametrize("connection", ["keep-alive", "close"])
+async def test_a_connection_ends_though_nobody_takes_the_last_of_its_answer(connection: str) -> None:
+    found: list[Kept] = []
+
+    class Kept(BoundedProtocol):
+        stalled_seconds = 0.3
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            self.lost = asyncio.Event()
+            found.append(self)
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            super().connection_lost(exc)
+            self.lost.set()
+
+    async def overflowing(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            await Answers()(scope, receive, send)
+            return
+        headers = [(b"connection", connection.encode())]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        while not found[0].transport.get_write_buffer_size():
+            await send({"type": "http.response.body", "body": b"x" * 4_096, "more_body": True})
+            await asyncio.sleep(0)
+        await send({"type": "http.response.body", "body": b""})
+
+    async with serving(overflowing, http=Kept, timeout_keep_alive=0.2) as url:
+        host, _, port = url.removeprefix("http://").partition(":")
+        with socket.create_connection((host, int(port))) as silent:
+            silent.sendall(HEAD + b"\r\n")
+            async with asyncio.timeout(10):
+                while not found:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+                await found[0].lost.wait()
