@@ -17,6 +17,7 @@ MARKS = "RECOLLECT_TEST_MARKS"
 """The environment variable that names a folder where each model call leaves the moments of its begin and end."""
 
 PART_SECONDS = 0.25
+CLOSING_SECONDS = 2.0
 
 
 async def _parts(request: ChatRequest) -> AsyncIterator[str]:
@@ -47,3 +48,15 @@ async def _stream(request: ChatRequest) -> AsyncIterator[ReplyDelta]:
 def install(rc: Recollect) -> None:
     """Let this model answer."""
     rc._runtime.model = FunctionModel(_complete, stream_fn=_stream)
+
+
+def slow_to_close(rc: Recollect) -> None:
+    """Let this model answer, and the store take a while to close."""
+    install(rc)
+    close = rc.close
+
+    async def slowly() -> None:
+        await asyncio.sleep(CLOSING_SECONDS)
+        await close()
+
+    rc.close = slowly  # type: ignore[method-assign]

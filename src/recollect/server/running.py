@@ -7,8 +7,11 @@ import logging
 import math
 import os
 import shlex
+import signal
 import socket
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -16,6 +19,7 @@ from typing import TYPE_CHECKING
 
 import uvicorn
 from fastapi import FastAPI
+from uvicorn.server import HANDLED_SIGNALS
 
 from recollect.app import Recollect
 from recollect.chat import ChatOptions, resolve_registration
@@ -167,6 +171,22 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
         if self.server_state.tasks:  # they were cancelled, and note in the store how far they came
             await asyncio.wait(self.server_state.tasks, timeout=CANCEL_SECONDS)
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Listen to signals while it serves. A worker that then closes its store is not to be interrupted by another
+        one, so it leaves them ignored: its supervisor can still kill it."""
+        if not self._is_supervised or threading.current_thread() is not threading.main_thread():
+            with super().capture_signals():
+                yield
+            return
+        for number in HANDLED_SIGNALS:
+            signal.signal(number, self.handle_exit)
+        try:
+            yield
+        finally:
+            for number in HANDLED_SIGNALS:
+                signal.signal(number, signal.SIG_IGN)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """A signal came."""

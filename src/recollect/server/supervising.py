@@ -49,7 +49,8 @@ def work(options: ServeOptions, bound: socket.socket, ready: Connection) -> None
     from recollect.server.running import run
 
     log_to_stderr(options.log_format, verbose=options.verbose)
-    threading.Thread(target=_follow_parent, daemon=True).start()
+    patience = options.shutdown_seconds + GRACE_SECONDS
+    threading.Thread(target=_follow_parent, args=(patience,), daemon=True).start()
     try:
         run(options, bound, lambda: ready.send(True), is_supervised=True)
     except RecollectError as error:
@@ -57,12 +58,14 @@ def work(options: ServeOptions, bound: socket.socket, ready: Connection) -> None
         raise SystemExit(STARTUP_FAILED) from None
 
 
-def _follow_parent() -> None:
-    """Stop when the supervisor is gone: nobody else would tell this process to."""
+def _follow_parent(patience: float) -> None:
+    """Stop when the supervisor is gone: nobody else would tell this process to, or kill it if it does not."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
         os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(patience)
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 class _Worker:
@@ -156,6 +159,7 @@ class Supervisor:
 
     def _end(self) -> None:
         """Ask all to stop, and wait; a second signal, or too long a wait, ends them at once."""
+        self._bound.close()  # as long as it listens, clients connect, and wait for nobody
         heard, deadline = self._signals, time.monotonic() + self._options.shutdown_seconds + GRACE_SECONDS
         for worker in self._workers:
             worker.signal(signal.SIGTERM)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -11,6 +12,7 @@ from contextlib import asynccontextmanager, contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx2
 import pytest
@@ -203,6 +205,52 @@ async def test_a_stop_lets_a_turn_end_with_its_result(postgres_url: str) -> None
         assert await server.ended() == 0
     result = json.loads(seen[seen.index("event: result") + 1].removeprefix("data: "))
     assert len(result["text"].split()) == 10
+    assert "Traceback" not in server.written
+
+
+async def test_a_server_that_stops_refuses_new_connections(postgres_url: str) -> None:
+    secret = (await made_key(postgres_url)).secret
+    async with three(postgres_url, *SLOW_MODEL) as server, server.client(secret, "maya") as client:
+        turn = {"text": "Say 40", "stream": True}
+        async with client.stream("POST", "/ai-conversations/chat", json=turn) as streaming:
+            lines = streaming.aiter_lines()
+            async with asyncio.timeout(20):
+                assert [line async for line in _up_to(lines, "event: text")]
+            server.signal(signal.SIGTERM)
+            async with asyncio.timeout(5):  # the turn takes ten
+                while await is_heard(server):  # noqa: ASYNC110
+                    await asyncio.sleep(0.05)
+            assert server.process.returncode is None
+            assert "event: result" in [line async for line in lines]
+        assert await server.ended() == 0
+
+
+async def is_heard(server: Served) -> bool:
+    """Whether somebody listens."""
+    address = urlsplit(server.url)
+    try:
+        _, writer = await asyncio.open_connection(address.hostname, address.port)
+    except ConnectionRefusedError:
+        return False
+    writer.transport.abort()
+    return True
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_a_worker_that_closes_its_store_is_not_interrupted(postgres_url: str, number: int) -> None:
+    await made_key(postgres_url)
+    async with three(postgres_url, "--agents", "tests.support.served_models:slow_to_close") as server:
+        ending = workers(server)
+        for pid in (server.process.pid, *ending):  # as a terminal does
+            os.kill(pid, signal.SIGINT)
+        async with asyncio.timeout(20):
+            while workers(server):
+                for pid in workers(server):
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, number)
+                await asyncio.sleep(0.1)
+        assert await server.ended() == 0
+    assert sum('"stopped"' in line or line.endswith("stopped\n") for line in server.log) == 3
     assert "Traceback" not in server.written
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pickle
+import signal
 import socket
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ from recollect.server import JwtSettings
 from recollect.server.agent_sources import load_agents
 from recollect.server.running import Server, address_of, bound_socket, built, checked, key_command
 from recollect.server.serve_options import ServeOptions
+from recollect.server.supervising import _follow_parent
 
 SPEC = "name: {}\nsystemPrompt: Be brief.\n"
 
@@ -173,3 +176,12 @@ def test_a_server_is_quiet_and_bounded() -> None:
 def test_a_password_is_not_repeated() -> None:
     assert "secret" not in key_command("postgresql://app:secret@db/prod")
     assert key_command("my file.db") == "`recollect keys create --role admin --url 'my file.db'`"
+
+
+def test_a_worker_without_a_supervisor_stops_and_is_killed_if_it_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[int] = []
+    gone = SimpleNamespace(join=lambda: sent.append(0))
+    monkeypatch.setattr("multiprocessing.parent_process", lambda: gone)
+    monkeypatch.setattr("os.kill", lambda pid, number: sent.append(number))
+    _follow_parent(0.0)
+    assert sent == [0, signal.SIGTERM, signal.SIGKILL]
