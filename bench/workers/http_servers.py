@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any
 
 import uvicorn
+import uvloop
 from fastapi import FastAPI
 from pydantic import BaseModel
 from starlette.applications import Starlette
@@ -64,13 +65,17 @@ def starlette_sse() -> Any:
     return Starlette(routes=[Route("/stream", stream)])
 
 
-def recollect(file: str, events: int) -> Any:
-    """Recollect's server on a SQLite file, with its guard, its logs and its metrics, as `recollect serve` has it.
+async def recollect(port: int, file: str, events: int) -> None:
+    """Recollect on a SQLite file, served as `recollect serve` does it: guard, limits, logs, metrics, jobs and embedder.
 
-    The model gives as many deltas as the user's message says. The log has so many events.
+    The limits count and are never reached; the log is JSON, and goes nowhere. The model gives as many deltas as the
+    user's message says. The log of events has so many.
     """
     from recollect import Recollect
-    from recollect.server import ServerSettings, create_app
+    from recollect.server import create_app
+    from recollect.server.logs import log_to_stderr
+    from recollect.server.running import Server, bound_socket
+    from recollect.server.serve_options import ServeOptions
     from recollect.types import ChatReply, StreamStop, TextDelta
 
     class Counting:
@@ -86,30 +91,33 @@ def recollect(file: str, events: int) -> Any:
                 yield TextDelta("word ")
             yield StreamStop("end_turn", reply=ChatReply(text="word " * count))
 
-    rc = Recollect(file, model=Counting(), worker=False, embedder=None, summary_every=None)
-    app = create_app(rc, ServerSettings(rate_limit=None, concurrency=None))
+    options = ServeOptions(file, port=port, rate_limit=10**9, concurrency=10**6)
+    async with Recollect(file, model=Counting()) as rc:
+        await rc.warm_up()
+        made = await rc.keys.create("app", tenant_id=TENANT)
+        talks = rc.user("maya", TENANT).conversations
+        talk, said = await talks.create("bench"), {"role": "user", "content": "Where is my refund?"}
+        for start in range(0, events, 500):
+            await talks.append_messages(talk.id, [said] * min(500, events - start))
+        print(made.secret, talk.id, flush=True)
+        with bound_socket(options.host, port) as bound, open(os.devnull, "w") as nowhere:  # noqa: ASYNC230
+            log_to_stderr("json").setStream(nowhere)
+            await Server(create_app(rc, options.settings, opens=False), options).serve([bound])
 
-    @asynccontextmanager
-    async def lifespan(inner: Any, begin: Any = app.router.lifespan_context) -> AsyncIterator[Any]:
-        async with begin(inner) as state:
-            made = await rc.keys.create("app", tenant_id=TENANT)
-            talks = rc.user("maya", TENANT).conversations
-            talk, said = await talks.create("bench"), {"role": "user", "content": "Where is my refund?"}
-            for start in range(0, events, 500):
-                await talks.append_messages(talk.id, [said] * min(500, events - start))
-            print(made.secret, talk.id, flush=True)
-            yield state
 
-    app.router.lifespan_context = lifespan
-    return app
+async def plain(app: Any, port: int) -> None:
+    """An application on uvicorn, without logs."""
+    config = uvicorn.Config(app, host="127.0.0.1", port=port, access_log=False, log_level="warning", lifespan="auto")
+    await uvicorn.Server(config).serve()
 
 
 def main() -> None:
     name, port = sys.argv[1], int(sys.argv[2])
     apps = {"fastapi": fastapi_echo, "starlette": starlette_sse}
-    app = recollect(sys.argv[3], int(sys.argv[4])) if name == "recollect" else apps[name]()
-    config = uvicorn.Config(app, host="127.0.0.1", port=port, access_log=False, log_level="warning", lifespan="auto")
-    asyncio.Runner(loop_factory=config.get_loop_factory()).run(uvicorn.Server(config).serve())
+    ours = name == "recollect"
+    served = recollect(port, sys.argv[3], int(sys.argv[4])) if ours else plain(apps[name](), port)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(served)
 
 
 if __name__ == "__main__":
