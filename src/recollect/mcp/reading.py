@@ -11,7 +11,7 @@ from recollect.mcp.bounds import fitting
 from recollect.mcp.spaces import existing
 from recollect.memory.tools.inputs import moment
 from recollect.memory.tools.results import NOTHING
-from recollect.types.conversations import Conversation, StoredMessage
+from recollect.types.conversations import Conversation
 from recollect.user import User
 
 NOT_YET = "Nothing is remembered yet."
@@ -58,9 +58,7 @@ async def conversations(user: User, asked: ConversationsAsked) -> answers.Conver
     talk = await user.conversations.get(asked.conversation_id)
     if talk is None:
         raise NotFoundError("conversation", asked.conversation_id)
-    found = await user.conversations.messages(talk.id, asked.limit, before=asked.before_seq, after=asked.after_seq)
-    onwards = asked.after_seq is not None and asked.before_seq is None
-    return _page(talk, found, onwards=onwards)
+    return await _page(user, talk, asked)
 
 
 async def _listed(user: User, asked: ConversationsAsked) -> answers.Conversations:
@@ -73,19 +71,24 @@ async def _listed(user: User, asked: ConversationsAsked) -> answers.Conversation
     )
 
 
-def _page(talk: Conversation, found: Sequence[StoredMessage], *, onwards: bool) -> answers.Conversations:
+async def _page(user: User, talk: Conversation, asked: ConversationsAsked) -> answers.Conversations:
     """The messages that fit: the first ones when reading on, and the last ones otherwise."""
+    found = await user.conversations.messages(talk.id, asked.limit, before=asked.before_seq, after=asked.after_seq)
     said = [answers.Said.of(message) for message in found]
+    onwards = asked.after_seq is not None and asked.before_seq is None
     kept = fitting(said) if onwards else fitting(reversed(said))[::-1]
     head = [answers.Talk.of(talk)]
     if not kept:
         return answers.Conversations(conversations=head, messages=[], note=NO_MESSAGE)
     first, last = kept[0].seq, kept[-1].seq
+    # Internal messages have numbers as well, so that those alone do not tell whether there is more to show.
+    is_earlier = first > 1 and bool(await user.conversations.messages(talk.id, 1, before=first))
+    is_later = last < talk.last_seq and bool(await user.conversations.messages(talk.id, 1, after=last))
     return answers.Conversations(
         conversations=head,
         messages=kept,
-        earlier_seq=first if first > 1 else None,
-        later_seq=last if last < talk.last_seq else None,
+        earlier_seq=first if is_earlier else None,
+        later_seq=last if is_later else None,
     )
 
 

@@ -233,6 +233,29 @@ async def test_messages_are_read_page_by_page_both_ways() -> None:
             assert [each["text"] for each in onwards["messages"]] == ["Message 3", "Message 4", "Message 5"]
 
 
+async def test_pages_of_messages_lead_only_to_where_there_are_some() -> None:
+    async with opened() as rc:
+        maya = rc.user("maya")
+        talk = await maya.conversations.create("chat")
+        await maya.conversations.append_system_message(talk.id, "Nobody but the model sees this.")
+        for number in range(2, 6):
+            await maya.conversations.append_user_message(talk.id, f"Message {number}")
+        await maya.conversations.append_system_message(talk.id, "Nor this.")
+        ways: dict[str, tuple[dict[str, int], list[int], int | None, int | None]] = {
+            "all": ({}, [2, 3, 4, 5], None, None),
+            "the last": ({"limit": 3}, [3, 4, 5], 3, None),
+            "those before": ({"limit": 3, "before_seq": 3}, [2], None, 2),
+            "the first": ({"limit": 3, "after_seq": 0}, [2, 3, 4], None, 4),
+            "those after": ({"limit": 3, "after_seq": 4}, [5], 5, None),
+            "some between": ({"limit": 1, "after_seq": 2, "before_seq": 5}, [4], 4, 4),
+        }
+        async with talking(maya) as client:
+            for name, (asked, seqs, earlier, later) in ways.items():
+                page = await given(client, "conversations", conversation_id=talk.id, **asked)
+                assert [each["seq"] for each in page["messages"]] == seqs, name
+                assert (page.get("earlierSeq"), page.get("laterSeq")) == (earlier, later), name
+
+
 async def test_half_a_character_does_not_keep_a_conversation_from_being_read() -> None:
     async with opened() as rc:
         maya = rc.user("maya")
