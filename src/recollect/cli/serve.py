@@ -71,9 +71,19 @@ def serve(
     rate_limit: Annotated[
         int, option("rate-limit", "Requests a minute for each credential; 0 is no limit.", min=0)
     ] = 600,
+    failure_limit: Annotated[
+        int, option("failure-limit", "Failed attempts a minute to get in, from each address; 0 is no limit.", min=0)
+    ] = 60,
     concurrency: Annotated[
         int, option("concurrency", "Requests and streams at once of each credential, in each process; 0: any.", min=0)
     ] = 100,
+    body_bytes: Annotated[int, option("body-bytes", "The bytes that a body may have.", min=1)] = 4_000_000,
+    text_length: Annotated[int, option("text-length", "The characters that a text may have.", min=1)] = 200_000,
+    page_size: Annotated[int, option("page-size", "How many a page has if nobody says.", min=1)] = 50,
+    largest_page: Annotated[int, option("largest-page", "How many a page has at most.", min=1)] = 200,
+    heartbeat_seconds: Annotated[
+        float, option("heartbeat-seconds", "How long a stream is silent at most.", min=0.1, max=3_600)
+    ] = 15.0,
     shutdown_seconds: Annotated[
         float, option("shutdown-seconds", "How long turns may take to end on shutdown.", min=0, max=3_600)
     ] = 30.0,
@@ -120,7 +130,13 @@ def serve(
             cors_origins=tuple(cors_origin or ()),
             allowed_hosts=tuple(allowed_host or ()),
             rate_limit=rate_limit or None,
+            failure_limit=failure_limit or None,
             concurrency=concurrency or None,
+            body_bytes=body_bytes,
+            text_length=text_length,
+            page_size=page_size,
+            largest_page=largest_page,
+            heartbeat_seconds=heartbeat_seconds,
             shutdown_seconds=shutdown_seconds,
             metrics_token=metrics_token or None,
             trust_proxy=tuple(trust_proxy or ()),

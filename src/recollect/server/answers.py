@@ -62,7 +62,7 @@ def read_cursor(cursor: str | None) -> str | None:
 def page_limit(caller: Caller, limit: int | None) -> int:
     """How many a page has: what was asked for, but not more than the server gives at once."""
     settings = caller.home.settings
-    return settings.page_size if limit is None else min(limit, settings.largest_page)
+    return min(settings.page_size if limit is None else limit, settings.largest_page)
 
 
 def whole_limit(caller: Caller, limit: int | None) -> int:
@@ -70,7 +70,7 @@ def whole_limit(caller: Caller, limit: int | None) -> int:
     settings = caller.home.settings
     if limit is not None and limit > settings.largest_page:
         raise InvalidArgumentError(f"limit is at most {settings.largest_page} here, not {limit}.")
-    return settings.page_size if limit is None else limit
+    return min(settings.page_size, settings.largest_page) if limit is None else limit
 
 
 LimitIs = Annotated[

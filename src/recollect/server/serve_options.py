@@ -30,7 +30,13 @@ class ServeOptions:
     cors_origins: tuple[str, ...] = ()
     allowed_hosts: tuple[str, ...] = ()
     rate_limit: int | None = 600
+    failure_limit: int | None = 60
     concurrency: int | None = 100
+    body_bytes: int = 4_000_000
+    text_length: int = 200_000
+    page_size: int = 50
+    largest_page: int = 200
+    heartbeat_seconds: float = 15.0
     shutdown_seconds: float = 30.0
     metrics_token: str | None = field(default=None, repr=False)
     trust_proxy: tuple[str, ...] = ()
@@ -67,7 +73,13 @@ class ServeOptions:
             cors_origins=self.cors_origins,
             allowed_hosts=self.allowed_hosts,
             rate_limit=self.rate_limit,
+            failure_limit=self.failure_limit,
             concurrency=self.concurrency,
+            body_bytes=self.body_bytes,
+            text_length=self.text_length,
+            page_size=self.page_size,
+            largest_page=self.largest_page,
+            heartbeat_seconds=self.heartbeat_seconds,
             shutdown_seconds=self.shutdown_seconds,
             metrics_token=self.metrics_token,
         )

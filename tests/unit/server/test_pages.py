@@ -38,7 +38,9 @@ async def test_more_than_a_page_holds_is_the_next_page() -> None:
             await rc.user("local").memory.create_space(f"s{n}")
         async with calling(create_app(rc, ServerSettings(open=True, largest_page=2), opens=False)) as client:
             found = await pages(client, "/ai-memory/spaces", 1_000)
+            unasked = (await client.get("/ai-memory/spaces")).json()["items"]
         assert [len(page) for page in found] == [2, 2, 1]
+        assert len(unasked) == 2
 
 
 async def test_large_messages_make_short_pages() -> None:

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from recollect.cli import serve
 from recollect.cli.commands import app
 from recollect.server.serve_options import ServeOptions
+from recollect.server.settings import ServerSettings
 
 
 @pytest.fixture(autouse=True)
@@ -89,16 +90,43 @@ def test_options_come_from_the_command_line_and_the_environment(monkeypatch: pyt
         "RECOLLECT_METRICS_TOKEN": "scrape",
         "RECOLLECT_RATE_LIMIT": "0",
         "RECOLLECT_WORKER": "false",
+        "RECOLLECT_BODY_BYTES": "1000",
+        "RECOLLECT_FAILURE_LIMIT": "0",
     }
-    done = CliRunner().invoke(app, ["serve", "--workers", "2", "--cors-origin", "https://a.test"], env=environment)
+    given = ["--workers", "2", "--cors-origin", "https://a.test", "--text-length", "200", "--page-size", "7"]
+    given += ["--largest-page", "9", "--heartbeat-seconds", "2.5"]
+    done = CliRunner().invoke(app, ["serve", *given], env=environment)
     assert done.exit_code == 0, done.output
     [options] = seen
     assert (options.url, options.workers, options.runs_jobs) == ("postgresql://db/x", 2, False)
     assert options.models == ("gpt-5", "gemini-2.5-flash")
     assert options.cors_origins == ("https://a.test",)
     assert (options.rate_limit, options.metrics_token) == (None, "scrape")
+    allowed = options.settings
+    assert (allowed.body_bytes, allowed.text_length) == (1_000, 200)
+    assert (allowed.page_size, allowed.largest_page) == (7, 9)
+    assert (allowed.heartbeat_seconds, allowed.failure_limit) == (2.5, None)
     assert options.jwt is not None
     assert (options.jwt.issuer, options.jwt.tenant_id) == ("https://issuer.test", "acme")
+
+
+def test_what_is_not_said_is_as_the_app_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def check(options: ServeOptions) -> int:
+        assert options.settings == ServeOptions().settings == ServerSettings()
+        return 7
+
+    monkeypatch.setattr(serve, "run", check)
+    assert CliRunner().invoke(app, ["serve"]).exit_code == 7
+
+
+@pytest.mark.parametrize(
+    "name", ["--body-bytes", "--text-length", "--page-size", "--largest-page", "--heartbeat-seconds"]
+)
+def test_a_bound_that_lets_nothing_through_is_refused(name: str) -> None:
+    done = CliRunner().invoke(app, ["serve", name, "0"])
+    assert done.exit_code == 2
+    assert name in done.output
+    assert "Invalid value" in done.output
 
 
 def test_the_banner_names_the_address_and_says_when_it_is_open() -> None:
