@@ -28,6 +28,8 @@ from recollect.wire.problems import UNAVAILABLE, error_of
 SAFE = ("GET", "HEAD")
 AGAIN = (429, 503)
 LONGEST_WAIT = 20.0
+LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=20)
+"""Each stream has a connection to itself while it is open: how many there may be, the server says."""
 LOOKS = 8
 """How often one asks, with longer and longer pauses, for what came of the same request, which is being answered."""
 
@@ -56,7 +58,7 @@ class Transport:
         if api_key is not None:
             self._headers["Authorization"] = f"Bearer {api_key}"
         self._retries = retries
-        self._http = http or httpx2.AsyncClient(timeout=httpx2.Timeout(seconds, connect=10.0))
+        self._http = http or httpx2.AsyncClient(timeout=httpx2.Timeout(seconds, connect=10.0), limits=LIMITS)
         self._is_ours = http is None
 
     async def close(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from typing import Any
 
 import pytest
@@ -215,3 +215,14 @@ async def test_an_agent_with_routes_is_talked_to() -> None:
         assert await client.user("tom").agents.sessions("Wanda").get_session("web-1") is None
         assert await sessions.delete_session("web-1")
         assert not await sessions.delete_session("web-1")
+
+
+async def test_many_feeds_that_are_open_keep_nobody_waiting() -> None:
+    async with served(concurrency=None, rate_limit=None) as (rc, url):
+        made = await rc.user("maya", "acme").conversations.create("chat")
+        async with RecollectClient(url, await key(rc), timeout=5) as client, AsyncExitStack() as stack:
+            maya = client.user("maya")
+            feeds = [await stack.enter_async_context(aclosing(maya.events.subscribe())) for _ in range(120)]
+            first = await asyncio.gather(*(anext(feed) for feed in feeds))
+            assert {event.subject_id for event in first} == {made.id}
+            assert await maya.conversations.get(made.id) == made
