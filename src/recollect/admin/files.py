@@ -8,6 +8,7 @@ import os
 import tempfile
 import zipfile
 from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, ParamSpec, TypeVar, get_args
 
@@ -27,16 +28,22 @@ T = TypeVar("T")
 
 async def write_export(export: Export, to: str | os.PathLike[str] | BinaryIO, format: Format | None) -> ExportReport:
     """Write an export to a path, or into an opened file, which stays open."""
+    chosen = file_format(to, format)
+    if not isinstance(to, str | os.PathLike):
+        await _WRITING[chosen](export, to)
+        return ExportReport(None, chosen, export.counts)
+    async with in_place(Path(to)) as file:
+        await _WRITING[chosen](export, file)
+    return ExportReport(str(Path(to)), chosen, export.counts)
+
+
+def file_format(to: str | os.PathLike[str] | BinaryIO, format: Format | None) -> Format:
+    """The format of a file: the one that was asked for, or as its path ends."""
     if isinstance(to, str | os.PathLike):
-        path = Path(to)
-        chosen = _format(path, format)
-        await _write_in_place(export, path, chosen)
-        return ExportReport(str(path), chosen, export.counts)
+        return _format(Path(to), format)
     if not hasattr(to, "write"):
         raise InvalidArgumentError(f"to is a path or an opened binary file, not {to!r:.80}.")
-    chosen = _checked(format or "json")
-    await _WRITING[chosen](export, to)
-    return ExportReport(None, chosen, export.counts)
+    return _checked(format or "json")
 
 
 def _format(path: Path, format: Format | None) -> Format:
@@ -55,12 +62,13 @@ def _checked(format: Any) -> Format:
     raise InvalidArgumentError(f"format is 'json' or 'zip', not {format!r:.80}.")
 
 
-async def _write_in_place(export: Export, path: Path, format: Format) -> None:
-    """Beside the path first, and then in its place: whoever looks sees the whole file or none."""
+@asynccontextmanager
+async def in_place(path: Path) -> AsyncGenerator[BinaryIO, None]:
+    """A file beside the path first, and then in its place: whoever looks sees the whole file or none."""
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
-            await _WRITING[format](export, file)
+            yield file
             await _in_thread(_settled, file)
         os.replace(name, path)
     except BaseException:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncGenerator, Mapping
 from datetime import datetime, timedelta
 from os import PathLike
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
 from recollect.admin import Erased
+from recollect.admin.files import file_format, in_place
 from recollect.client.handle import RemoteHandle
 from recollect.client.transport import Transport, path_of
 from recollect.client.values import given, moment_json
@@ -47,20 +47,11 @@ class RemoteAdmin(RemoteHandle):
                 "GET", path_of(HERE, "export"), user=self._user, query=query
             )
             return told
-        is_file = hasattr(to, "write")
-        chosen = format or ("zip" if not is_file and str(to).endswith(".zip") else "json")
-        query["format"] = chosen
-        if is_file:
-            return await self._copied(query, to)  # type: ignore[arg-type]
-        path = Path(os.fspath(to))  # type: ignore[arg-type]
-        partial = path.with_name(f".{path.name}.{os.getpid()}.part")
-        try:
-            with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:  # noqa: ASYNC230
-                size = await self._copied(query, file)
-            await asyncio.to_thread(partial.replace, path)
-        finally:
-            partial.unlink(missing_ok=True)
-        return size
+        query["format"] = file_format(to, format)
+        if not isinstance(to, str | PathLike):
+            return await self._copied(query, to)
+        async with in_place(Path(to)) as file:
+            return await self._copied(query, file)
 
     async def delete_user_data(self, user_id: str | None = None, *, confirm: bool = False) -> Erased:
         """Delete all that is kept of a user, for good; gives how much there was. Nothing happens without `confirm`."""

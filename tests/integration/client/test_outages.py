@@ -110,3 +110,14 @@ async def test_an_export_that_is_cut_off_leaves_no_file(tmp_path: Any) -> None:
         gate.cut_after = None
         size = await client.user("maya").admin.export_user_data(to=tmp_path / "export.json", include_vectors=True)
         assert (tmp_path / "export.json").stat().st_size == size
+
+
+async def test_two_exports_to_one_path_do_not_disturb_each_other(tmp_path: Any) -> None:
+    rc = Recollect(":memory:")
+    async with talking(rc) as (client, _):
+        await rc.user("maya").conversations.create("chat")
+        admin, path = client.user("maya").admin, tmp_path / "export.json"
+        sizes = await asyncio.gather(*(admin.export_user_data(to=path) for _ in range(3)))
+        assert path.stat().st_size in sizes
+        assert list(tmp_path.iterdir()) == [path]
+        assert path.stat().st_mode & 0o777 == 0o600
