@@ -112,12 +112,13 @@ def _legs_of(
         recall=named(more.get("recall")),
         session_id=more.get("session_id"),
         conversation_id=more.get("conversation_id"),
-        close_after=seconds_json("close_after", more.get("close_after")),
         memory_wait=more.get("memory_wait"),
         trace_id=more.get("trace_id"),
         wait=more.get("wait"),
     )
-    rest["space"] = space
+    rest["space"] = space  # null remembers nothing, and below it never closes: that is not what leaving them out is
+    if "close_after" in more:
+        rest["closeAfter"] = seconds_json("close_after", more["close_after"])
     first: dict[str, Any] = given(text=text, metadata=metadata_json(more.get("metadata")))
     if more.get("attachments") is not None:
         first["attachments"] = [_attachment(each) for each in attachments_of(more["attachments"])]

@@ -16,6 +16,7 @@ MOST_TOOLS = 128
 MOST_CYCLES = 50
 LONGEST_TAIL = 500
 LONGEST_WAIT = 300.0
+HOUR = 3_600.0
 YEAR = 365 * 24 * 3_600.0
 
 KeyIn = Annotated[str, Field(min_length=1, max_length=500)]
@@ -136,6 +137,8 @@ class TurnInput(Input):
         return self
 
 
+NULLABLE = frozenset(("space", "close_after"))
+"""Of a chat: null says something, which leaving them out does not."""
 SERVERS = frozenset(("model", "tools", "tool_results", "approvals", "stream", "provider"))
 
 
@@ -161,15 +164,14 @@ class ChatInput(TurnInput):
     session_id: KeyIn | None = Field(default=None, description="Keeps chats of one namespace apart.")
     conversation_id: IdIn | None = Field(default=None, description="To go on with a certain one.")
     close_after: Annotated[float, Field(ge=0, le=YEAR)] | None = Field(
-        default=None, description="Seconds without a message after which the conversation closes (3600)."
+        default=HOUR,
+        description="Seconds without a message, after which a conversation that is opened closes; null: it never does.",
     )
     memory_wait: Annotated[float, Field(ge=0, le=60)] | None = Field(default=None, description="Seconds.")
     attachments: list[AttachmentIn] | None = Field(default=None, max_length=50)
 
     def arguments(self) -> dict[str, Any]:
-        """The arguments of `user.chat`; `space` may be null. `max_cycles` is for its options."""
+        """The arguments of `user.chat`; `space` and `close_after` may be null. `max_cycles` is for its options."""
         given = super().arguments()
         given.pop("max_cycles", None)
-        if "space" in self.model_fields_set:
-            given["space"] = self.space
-        return given
+        return {**given, **{name: getattr(self, name) for name in NULLABLE & self.model_fields_set}}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -226,3 +227,20 @@ async def test_many_feeds_that_are_open_keep_nobody_waiting() -> None:
             first = await asyncio.gather(*(anext(feed) for feed in feeds))
             assert {event.subject_id for event in first} == {made.id}
             assert await maya.conversations.get(made.id) == made
+
+
+@pytest.mark.parametrize("given", [{}, {"close_after": None}, {"close_after": 60}, {"close_after": timedelta(days=2)}])
+async def test_a_chat_closes_when_it_does_in_process(given: dict[str, Any]) -> None:
+    async with served(ScriptedModel([says("Hello!")] * 3)) as (rc, url), RecollectClient(url, await key(rc)) as client:
+        found = []
+        for maya in (rc.user("maya", "acme"), client.user("tom")):
+            reply = await maya.chat("Hi", space=None, **given)
+            assert reply.conversation_id is not None
+            talk = await maya.conversations.get(reply.conversation_id)
+            assert talk is not None
+            found.append(talk.close_after)
+        assert found[0] == found[1]
+        assert (found[1] is None) is (given == {"close_after": None})
+        assert [item async for item in client.user("ana").chat_stream("Hi", space=None, **given)]
+        [talk] = await client.user("ana").conversations.list()
+        assert talk.close_after == found[0]

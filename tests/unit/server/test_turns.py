@@ -70,6 +70,13 @@ async def test_a_chat_goes_on_in_its_session_and_remembers_nothing_if_told_so() 
         told(await client.post(CHAT, json={"text": "Hi", "conversationId": "conv_none"}), 404)
 
 
+@pytest.mark.parametrize(("given", "seconds"), [({}, 3_600), ({"closeAfter": None}, None), ({"closeAfter": 0}, 0)])
+async def test_a_chat_closes_after_an_hour_or_as_told_or_never(given: dict[str, Any], seconds: float | None) -> None:
+    async with chatting(says("1")) as (client, _, _):
+        id = told(await client.post(CHAT, json={"text": "Hi", "space": None, **given}))["conversationId"]
+        assert told(await client.get(f"/ai-conversations/{id}"))["closeAfter"] == seconds
+
+
 async def test_what_is_attached_is_shown_to_the_model() -> None:
     async with chatting(says("A cat.")) as (client, _, model):
         attached = [
