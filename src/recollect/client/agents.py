@@ -12,9 +12,9 @@ from recollect.agent.session import SessionState
 from recollect.chat import Model
 from recollect.chat.approval import as_approvals
 from recollect.client.handle import RemoteHandle, header_text
+from recollect.client.options import model_name, refuse_local
 from recollect.client.sessions import RemoteSessions
 from recollect.client.transport import path_of
-from recollect.client.turns import model_name, refuse_local
 from recollect.client.values import given, metadata_json, named
 from recollect.conversations import checks
 from recollect.errors import InvalidArgumentError

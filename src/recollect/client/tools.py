@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from recollect.chat.approval import Approval, as_approvals, check_runnable, decided, with_changed_input
+from recollect.chat.model import ToolEntry
 from recollect.client.values import content_json
-from recollect.conversations.turn_options import ToolHandler, described_tool
 from recollect.tools import Tool, tools_by_name
 from recollect.tools.dispatch import dispatch_all
 from recollect.types import ToolCall, ToolResult
@@ -16,10 +16,8 @@ from recollect.types import ToolCall, ToolResult
 class LocalTools:
     """The tools of a turn, and what a person has decided on their calls."""
 
-    def __init__(
-        self, tools: Sequence[Any] | None, handler: ToolHandler | None, approvals: Mapping[str, Any] | None
-    ) -> None:
-        self._tools = tools_by_name([described_tool(entry, handler) for entry in tools or ()])
+    def __init__(self, tools: Sequence[ToolEntry] | None, approvals: Mapping[str, Any] | None) -> None:
+        self._tools = tools_by_name(tools or ())
         self._decisions = {} if approvals is None else as_approvals(approvals)
 
     def described(self) -> list[dict[str, Any]] | None:
