@@ -7,40 +7,45 @@ import builtins
 from recollect.client.handle import RemoteHandle
 from recollect.client.ids import made_id
 from recollect.client.pages import listed
-from recollect.client.transport import path_of
+from recollect.client.transport import Transport, path_of
 from recollect.client.values import given, named
 from recollect.memory.binding_checks import PolicyLike
 from recollect.types.bindings import Binding
 from recollect.wire.bindings import BindingWire
 
-HERE = ("ai-admin", "bindings")
-
 
 class RemoteBindings(RemoteHandle):
-    """Every binding of the credential's tenant and app, whoever made it."""
+    """Every binding of the credential's tenant and app, whoever made it, or at another path those of one user."""
+
+    def __init__(
+        self, transport: Transport, user: str | None, *, at: tuple[str, str] = ("ai-admin", "bindings")
+    ) -> None:
+        super().__init__(transport, user)
+        self._at = at
 
     async def list(self) -> builtins.list[Binding]:
         """All bindings, the oldest first."""
-        return await listed(self._transport, path_of(*HERE), BindingWire, None, user=self._user, query={})
+        return await listed(self._transport, path_of(*self._at), BindingWire, None, user=self._user, query={})
 
     async def get(self, id: str) -> Binding | None:
         """The binding of that id, or None."""
-        found = await self._found(*HERE, id)
-        return None if found is None else _binding(found)
+        found = await self._found(*self._at, id)
+        return None if found is None else binding_of(found)
 
     async def update(
         self, id: str, extraction_policy: PolicyLike | None = None, enabled: bool | None = None
     ) -> Binding:
         """Change when a binding extracts, or pause it with `enabled=False`."""
         body = given(extraction_policy=named(extraction_policy), enabled=enabled)
-        path = path_of(*HERE, made_id("binding", id))
-        return _binding(await self._transport.call("PATCH", path, user=self._user, body=body))
+        path = path_of(*self._at, made_id("binding", id))
+        return binding_of(await self._transport.call("PATCH", path, user=self._user, body=body))
 
     async def delete(self, id: str) -> None:
         """End a binding; memories it made stay."""
-        await self._delete(path_of(*HERE, made_id("binding", id)))
+        await self._delete(path_of(*self._at, made_id("binding", id)))
 
 
-def _binding(told: object) -> Binding:
+def binding_of(told: object) -> Binding:
+    """The binding that a server tells of."""
     binding: Binding = BindingWire.model_validate(told).value()
     return binding

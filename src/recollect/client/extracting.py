@@ -9,17 +9,16 @@ from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import aclosing
 from typing import Any
 
+from recollect.client.bindings import RemoteBindings, binding_of
 from recollect.client.handle import RemoteHandle
 from recollect.client.ids import made_id
-from recollect.client.pages import listed
+from recollect.client.jobs import RemoteJobs, job_of
 from recollect.client.transport import path_of
 from recollect.client.values import given, named
 from recollect.errors import RemoteUnavailableError, StoreError
 from recollect.memory.binding_checks import PolicyLike, ScopeLike
 from recollect.types.bindings import Binding, ConversationScope
 from recollect.types.jobs import ExtractionRun, Job
-from recollect.wire.bindings import BindingWire
-from recollect.wire.jobs import JobWire
 
 HERE = "ai-memory"
 LONGEST_WAIT = 20.0
@@ -44,29 +43,25 @@ class RemoteExtracting(RemoteHandle):
         else:
             scopes = [named(each) for each in conversation_scope]
         body = given(memory_space_ids=memory_space_ids, extraction_policy=named(extraction_policy), once=once or None)
-        return self._binding(await self._post(path_of(HERE, "bindings"), {**body, "conversationScope": scopes}))
+        return binding_of(await self._post(path_of(HERE, "bindings"), {**body, "conversationScope": scopes}))
 
     async def get_binding(self, id: str) -> Binding | None:
         """The binding of that id, if this user made it or it is about this user's conversations, or None."""
-        found = await self._found(HERE, "bindings", id)
-        return None if found is None else self._binding(found)
+        return await self._bindings.get(id)
 
     async def list_bindings(self) -> list[Binding]:
         """The bindings this user made, and those that are about this user's conversations."""
-        path = path_of(HERE, "bindings")
-        return await listed(self._transport, path, BindingWire, None, user=self._user, query={})
+        return await self._bindings.list()
 
     async def update_binding(
         self, id: str, extraction_policy: PolicyLike | None = None, enabled: bool | None = None
     ) -> Binding:
         """Change when a binding extracts, or pause it with `enabled=False`; what it is about never changes."""
-        body = given(extraction_policy=named(extraction_policy), enabled=enabled)
-        path = path_of(HERE, "bindings", made_id("binding", id))
-        return self._binding(await self._transport.call("PATCH", path, user=self._user, body=body))
+        return await self._bindings.update(id, extraction_policy, enabled)
 
     async def delete_binding(self, id: str) -> None:
         """End a binding, for everyone it is about; memories it made stay."""
-        await self._delete(path_of(HERE, "bindings", made_id("binding", id)))
+        await self._bindings.delete(id)
 
     async def run_extraction_for_conversation(
         self, conversation_id: str, extraction_version: str | None = None, *, space_id: str | None = None
@@ -74,30 +69,25 @@ class RemoteExtracting(RemoteHandle):
         """Extract a conversation now, open or closed: what is known already is not added again."""
         body = given(conversation_id=conversation_id, extraction_version=extraction_version, space_id=space_id)
         found = await self._post(path_of(HERE, "extractions"), body)
-        return ExtractionRun(tuple(self._job(each) for each in found["jobs"]))
+        return ExtractionRun(tuple(job_of(each) for each in found["jobs"]))
 
     async def list_jobs(
         self, conversation_id: str | None = None, status: str | None = None, limit: int | None = None
     ) -> list[Job]:
         """This user's extraction jobs, the newest first."""
-        query = given(conversation_id=conversation_id, status=status)
-        path = path_of(HERE, "jobs")
-        return await listed(
-            self._transport, path, JobWire, 100 if limit is None else limit, user=self._user, query=query
-        )
+        return await self._jobs.list(status, conversation_id=conversation_id, limit=100 if limit is None else limit)
 
     async def get_job(self, id: str) -> Job | None:
         """A job as it stands now, or None."""
-        found = await self._found(HERE, "jobs", id)
-        return None if found is None else self._job(found)
+        return await self._jobs.get(id)
 
     async def retry_job(self, id: str) -> Job:
         """Queue a job that failed, was cancelled or is done again, as if it were new."""
-        return self._job(await self._post(path_of(HERE, "jobs", made_id("job", id), "retry")))
+        return await self._jobs.retry(id)
 
     async def cancel_job(self, id: str) -> Job:
         """End a job that has not ended yet."""
-        return self._job(await self._post(path_of(HERE, "jobs", made_id("job", id), "cancel")))
+        return await self._jobs.cancel(id)
 
     async def follow_job(self, id: str) -> AsyncGenerator[Job, None]:
         """A job as it stands, and again at each change, until it is over. While the server is away it waits."""
@@ -106,7 +96,7 @@ class RemoteExtracting(RemoteHandle):
             try:
                 async with aclosing(self._transport.frames("GET", path, user=self._user)) as frames:
                     async for frame in frames:
-                        found = self._job(json.loads(frame.data))
+                        found = job_of(json.loads(frame.data))
                         if found != job:
                             job = found
                             yield job
@@ -126,12 +116,10 @@ class RemoteExtracting(RemoteHandle):
             if told["done"] or (deadline is not None and time.monotonic() >= deadline):
                 return bool(told["done"])
 
-    @staticmethod
-    def _binding(told: Any) -> Binding:
-        binding: Binding = BindingWire.model_validate(told).value()
-        return binding
+    @property
+    def _bindings(self) -> RemoteBindings:
+        return RemoteBindings(self._transport, self._user, at=(HERE, "bindings"))
 
-    @staticmethod
-    def _job(told: Any) -> Job:
-        job: Job = JobWire.model_validate(told).value()
-        return job
+    @property
+    def _jobs(self) -> RemoteJobs:
+        return RemoteJobs(self._transport, self._user, at=(HERE, "jobs"))

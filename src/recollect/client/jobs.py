@@ -10,17 +10,20 @@ from collections.abc import Sequence
 from recollect.client.handle import RemoteHandle
 from recollect.client.ids import made_id
 from recollect.client.pages import cursor_at, listed
-from recollect.client.transport import path_of
+from recollect.client.transport import Transport, path_of
 from recollect.client.values import given
 from recollect.types.jobs import Job, JobStatus
 from recollect.wire.jobs import JobWire
 
-HERE = ("ai-admin", "jobs")
 FIRST_LOOK, LONGEST_LOOK = 0.05, 1.0
 
 
 class RemoteJobs(RemoteHandle):
-    """Jobs of everyone in the credential's tenant and app."""
+    """Jobs of everyone in the credential's tenant and app or, at another path, of one user."""
+
+    def __init__(self, transport: Transport, user: str | None, *, at: tuple[str, str] = ("ai-admin", "jobs")) -> None:
+        super().__init__(transport, user)
+        self._at = at
 
     async def list(
         self,
@@ -33,21 +36,21 @@ class RemoteJobs(RemoteHandle):
     ) -> builtins.list[Job]:
         """Jobs, the newest first: those of one user or, without `user_id`, of everyone."""
         query = given(status=status, conversation_id=conversation_id, user_id=user_id)
-        path, cursor = path_of(*HERE), cursor_at(before)
+        path, cursor = path_of(*self._at), cursor_at(before)
         return await listed(self._transport, path, JobWire, limit, user=self._user, query=query, cursor=cursor)
 
     async def get(self, id: str) -> Job | None:
         """A job as it stands now, or None if there is none of that id."""
-        found = await self._found(*HERE, id)
-        return None if found is None else _job(found)
+        found = await self._found(*self._at, id)
+        return None if found is None else job_of(found)
 
     async def retry(self, id: str) -> Job:
         """Queue a job that failed, was cancelled or is done again, as if it were new."""
-        return _job(await self._post(path_of(*HERE, made_id("job", id), "retry")))
+        return job_of(await self._post(path_of(*self._at, made_id("job", id), "retry")))
 
     async def cancel(self, id: str) -> Job:
         """End a job that has not ended yet. One that runs is stopped at its next heartbeat, and changes nothing."""
-        return _job(await self._post(path_of(*HERE, made_id("job", id), "cancel")))
+        return job_of(await self._post(path_of(*self._at, made_id("job", id), "cancel")))
 
     async def wait(self, ids: Sequence[str], timeout: float | None = None) -> bool:  # noqa: ASYNC109
         """Wait until these jobs have ended, done or not; gives False if they have not after so many seconds."""
@@ -63,6 +66,7 @@ class RemoteJobs(RemoteHandle):
         return True
 
 
-def _job(told: object) -> Job:
+def job_of(told: object) -> Job:
+    """The job that a server tells of."""
     job: Job = JobWire.model_validate(told).value()
     return job
