@@ -60,6 +60,11 @@ class User:
         self.scope = scope
         self.conversations = home._conversations(self)
 
+    @property
+    def user_id(self) -> str:
+        """The user's id."""
+        return self.scope.user_id
+
     async def chat(
         self,
         text: str | None = None,

@@ -76,6 +76,18 @@ WHERE_MORE = {
 }
 
 
+HERE_AT_ONCE = {"Agents.list", "Agents.get"}
+"""What is in memory in process: the client awaits it."""
+
+NOT_REMOTE_ATTRIBUTES = {
+    "User.scope",  # the credential says which tenant and app; `user_id` is there
+    "Recollect.clock",
+    "Recollect.model",
+    "Recollect.store",
+    "Recollect.templates",
+}
+
+
 def public(kind: type[Any]) -> dict[str, Any]:
     return {
         name: method
@@ -96,6 +108,36 @@ def test_every_method_is_there_with_the_same_arguments(ours: type[Any], remote: 
         assert [(each.name, each.kind, each.default) for each in found] == [
             (each.name, each.kind, each.default) for each in wanted
         ], name
+
+
+@pytest.mark.parametrize(("ours", "remote"), PAIRS, ids=lambda kind: kind.__name__)
+def test_what_is_awaited_here_is_awaited_there(ours: type[Any], remote: type[Any]) -> None:
+    there = public(remote)
+    for name, method in public(ours).items():
+        if name not in there:
+            continue
+        wanted = "awaited" if f"{ours.__name__}.{name}" in HERE_AT_ONCE else way_of(method)
+        assert (name, way_of(there[name])) == (name, wanted)
+
+
+def way_of(method: Any) -> str:
+    """Whether one awaits it, iterates over it, or has it at once."""
+    if inspect.iscoroutinefunction(method):
+        return "awaited"
+    returned = str(inspect.signature(method).return_annotation)
+    return "iterated" if inspect.isasyncgenfunction(method) or returned.startswith("AsyncGenerator") else "at once"
+
+
+async def test_attributes_are_there_too() -> None:
+    rc, client = Recollect(":memory:"), RecollectClient("http://127.0.0.1")
+    pairs: list[tuple[Any, Any]] = [(rc, client), (rc.user("maya"), client.user("maya"))]
+    for ours, remote in pairs:
+        found = {name for name in dir(ours) if not name.startswith("_")} - public(type(ours)).keys()
+        missing = {f"{type(ours).__name__}.{name}" for name in found if not hasattr(remote, name)}
+        assert missing == {name for name in NOT_REMOTE_ATTRIBUTES if name.startswith(f"{type(ours).__name__}.")}
+    assert rc.user("maya").user_id == client.user("maya").user_id == "maya"
+    assert client.user().user_id is None
+    await client.close()
 
 
 @pytest.mark.parametrize(("ours", "remote"), PAIRS, ids=lambda kind: kind.__name__)
