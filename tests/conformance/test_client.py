@@ -298,6 +298,8 @@ async def outcome(work: Any) -> Any:
         return type(error).__name__, str(error)
 
 
+NOWHERE = datetime(2026, 1, 1)
+
 STEPS: dict[str, Any] = {
     "atoms of no space": lambda user: user.memory.list_atoms("ms_x", limit=0),
     "entities of no space": lambda user: user.memory.search_entities("ms_x", limit=0),
@@ -312,6 +314,19 @@ STEPS: dict[str, Any] = {
     "no number": lambda user: user.conversations.create("x", metadata={"n": float("nan")}),
     "no room": lambda user: user.conversations.create("x", metadata={"t": "x" * 20_000}),
     "a list": lambda user: user.conversations.create("x", metadata=[1]),
+    "no messages": lambda user: user.conversations.append_messages("conv_x", []),
+    "no atoms": lambda user: user.memory.add_atoms("ms_x", []),
+    "an atom of some day": lambda user: user.memory.add_atoms("ms_x", [{"text": "x", "valid_from": "some day"}]),
+    "an atom of nowhere": lambda user: user.memory.add_atoms("ms_x", [{"text": "x", "valid_to": NOWHERE}]),
+    "a message of nowhere": lambda user: user.conversations.append_messages(
+        "conv_x", [{"role": "user", "content": "x", "created_at": NOWHERE}]
+    ),
+    "an answer of some day": lambda user: user.conversations.append_turn(
+        "conv_x", "Hi", {"content": "x", "created_at": "some day"}
+    ),
+    "no cycles": lambda user: user.conversations.run_turn("conv_x", None, "Hi", max_cycles=0),
+    "no ending of a file": lambda user: user.admin.export_user_data(to="/nowhere/export.txt"),
+    "no file": lambda user: user.admin.export_user_data(to=7),
 }
 
 

@@ -179,8 +179,10 @@ class RemoteConversations(RemoteTurns):
         self, id: str, messages: Sequence[Message | Mapping[str, Any]]
     ) -> builtins.list[StoredMessage]:
         """Append many messages in one transaction, for imports: all are stored, or none."""
-        body = {"messages": [_imported_json(message) for message in messages]}
-        found = await self._post(self._at(id, "messages"), body)
+        sent = [_imported_json(message) for message in messages]
+        if not sent:
+            return []
+        found = await self._post(self._at(id, "messages"), {"messages": sent})
         return [self._message(each) for each in found["items"]]
 
     async def messages(
@@ -289,4 +291,6 @@ def _said_json(body: Mapping[str, Any]) -> dict[str, Any]:
         special["usage"] = usage_json(body["usage"], body.get("provider"), body.get("model"))
     if "metadata" in body:
         special["metadata"] = metadata_json(body["metadata"])
+    if "createdAt" in body:
+        special["createdAt"] = moment_json("created_at", body["createdAt"])
     return {**given(**{name: value for name, value in body.items() if name not in special}), **special}

@@ -332,4 +332,7 @@ def _atom_json(atom: Mapping[str, Any]) -> dict[str, Any]:
     body = dict(atom)
     if "category" in body:
         body["category"] = _category(body["category"])
+    for name in ("valid_from", "valid_to"):
+        if name in body:
+            body[name] = moment_json(name, body[name])
     return given(**{str(name): value for name, value in body.items()})

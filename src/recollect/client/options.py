@@ -7,6 +7,7 @@ from typing import Any
 
 from recollect.chat import ChatOptions, Model
 from recollect.client.values import given
+from recollect.conversations import checks
 from recollect.conversations.turn_options import ToolHandler, resolve_options
 from recollect.errors import InvalidArgumentError
 
@@ -59,7 +60,7 @@ def turn_options(
         provider=None,
         tools=tools,
         tool_handler=tool_handler,
-        max_cycles=max_cycles,
+        max_cycles=None if max_cycles is None else checks.count("max_cycles", max_cycles, 1),
         default_model="",
     )
     for name, why in WHY_NOT.items():

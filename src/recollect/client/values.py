@@ -11,7 +11,6 @@ from typing import Any
 from recollect.conversations import checks
 from recollect.errors import InvalidArgumentError
 from recollect.types.blocks import Content
-from recollect.types.times import as_utc
 from recollect.wire.base import camel
 from recollect.wire.blocks import block_json
 
@@ -63,7 +62,7 @@ def jsonable(value: Any) -> Any:
     if isinstance(value, str | bool | int | float) or value is None:
         return value
     if isinstance(value, datetime):
-        return as_utc(value).isoformat()
+        return moment_json("a moment", value)
     if isinstance(value, timedelta):
         return value.total_seconds()
     if isinstance(value, Mapping):
