@@ -16,6 +16,7 @@ MOST_TOOLS = 128
 MOST_CYCLES = 50
 LONGEST_TAIL = 500
 LONGEST_WAIT = 300.0
+LONGEST_MEMORY_WAIT = 60.0
 HOUR = 3_600.0
 YEAR = 365 * 24 * 3_600.0
 
@@ -167,7 +168,9 @@ class ChatInput(TurnInput):
         default=HOUR,
         description="Seconds without a message, after which a conversation that is opened closes; null: it never does.",
     )
-    memory_wait: Annotated[float, Field(ge=0, le=60)] | None = Field(default=None, description="Seconds.")
+    memory_wait: Annotated[float, Field(ge=0, le=LONGEST_MEMORY_WAIT)] | None = Field(
+        default=None, description="Seconds."
+    )
     attachments: list[AttachmentIn] | None = Field(default=None, max_length=50)
 
     def arguments(self) -> dict[str, Any]:

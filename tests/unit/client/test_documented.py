@@ -1,0 +1,49 @@
+"""What the page of the client says of a server's bounds is so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from recollect.server import ServerSettings
+from recollect.wire.context import MOST_RECALLED
+from recollect.wire.conversation_tasks import MOST_MESSAGES
+from recollect.wire.memory import MOST_ATOMS
+from recollect.wire.turn_inputs import LONGEST_MEMORY_WAIT, LONGEST_TAIL, LONGEST_WAIT, MOST_CYCLES, YEAR
+from tests.unit.client.test_surface import NOT_REMOTE, NOT_REMOTE_ATTRIBUTES
+
+PAGE = (Path(__file__).parents[3] / "docs" / "howto" / "client.md").read_text()
+SETTINGS = ServerSettings()
+
+BOUNDS = {
+    "a text;": f"{SETTINGS.text_length:,} characters; {SETTINGS.body_bytes // 1_000_000} MB",
+    "`limit` of": f"{SETTINGS.largest_page}",
+    "`append_messages`;": f"{MOST_MESSAGES:,}; {MOST_ATOMS}",
+    "`max_cycles`;": f"{MOST_CYCLES}; {LONGEST_TAIL}",
+    "`wait`;": f"{LONGEST_WAIT:.0f} seconds; {LONGEST_MEMORY_WAIT:.0f} seconds; {YEAR / 86_400:.0f} days, or None",
+}
+
+BY_ITSELF = {
+    "Recollect.user",  # takes no tenant and app
+    "Recollect.clock",
+    "Recollect.model",
+    "Recollect.store",
+    "Jobs.start",
+    "Jobs.start_worker",
+    "Jobs.close",
+}
+"""What nobody would look for on a server."""
+
+
+@pytest.mark.parametrize("what", BOUNDS)
+def test_bounds_are_as_they_are_documented(what: str) -> None:
+    [row] = [line for line in PAGE.splitlines() if line.startswith(f"| {what}")]
+    assert row.endswith(f"| {BOUNDS[what]} |")
+    assert SETTINGS.largest_page == MOST_RECALLED
+
+
+@pytest.mark.parametrize("what", sorted((NOT_REMOTE | NOT_REMOTE_ATTRIBUTES) - BY_ITSELF))
+def test_what_a_server_has_not_is_documented(what: str) -> None:
+    name = what.split(".")[1]
+    assert f"`{name}`" in PAGE or f".{name}`" in PAGE
