@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from functools import lru_cache
 from typing import Any
 
 from recollect.errors import InvalidArgumentError
@@ -128,11 +129,16 @@ def _chat(role: str, content: str, meta: str | None) -> list[Message]:
     return chat_messages(role, stored_blocks(json.loads(content)), state)
 
 
+_scope = lru_cache(maxsize=256)(Scope)
+"""Events that follow each other are mostly of the same few users."""
+
+
 def event(row: Sequence[Any]) -> Event:
     """A row of `events`."""
+    position, type, tenant_id, app_id, user_id, subject_id, data, created_at = row
     # As it was written, without spaces around: looking for them costs more than reading it, and feeds read many.
-    data = _decode(row[6])[0]
-    return Event(row[0], row[1], Scope(row[2], row[3], row[4]), row[5], data, from_micros(row[7]))
+    read = _decode(data)[0]
+    return Event(position, type, _scope(tenant_id, app_id, user_id), subject_id, read, from_micros(created_at))
 
 
 def draft_values(draft: MessageDraft) -> dict[str, Any]:
