@@ -30,11 +30,15 @@ _PARTS = frozenset(
     | {"current_route_title", "current_route_entered_at", "current_state_description", "current_state_entered_at"}
 )
 """What of the collected data is the session's own."""
+_ELSEWHERE = frozenset(
+    {"routeHistory", "currentRouteTitle", "currentRouteEnteredAt", "currentStateDescription", "currentStateEnteredAt"}
+)
+"""What these are called by those who ask a server."""
 
 
 def refuse_reserved(data: Mapping[str, Any]) -> None:
     """Your own data about a session may not have the names of its parts."""
-    taken = sorted(_PARTS & data.keys())
+    taken = sorted((_PARTS | _ELSEWHERE) & data.keys())
     if taken:
         raise InvalidArgumentError(
             f"initial_data cannot have {', '.join(map(repr, taken))}: these are parts of a session. Take other names."
@@ -112,6 +116,16 @@ def plain_data(value: Any) -> Any:
     return _finite(plain_value(value, str))
 
 
+def read_dates(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Metadata whose dates of the session's own are moments again."""
+    found = dict(metadata)
+    for name in ("created_at", "last_updated_at"):
+        if isinstance(found.get(name), str):
+            with contextlib.suppress(ValueError):  # the application's own words
+                found[name] = datetime.fromisoformat(found[name])
+    return found
+
+
 def _of_row(row: SessionData) -> dict[str, Any]:
     """A row as data; its owner's id and its dates are metadata unless the session says otherwise."""
     kept = dict(row.collected_data)
@@ -131,11 +145,7 @@ def _read(session_id: str, data: Mapping[str, Any]) -> SessionState:
     now = utc_now()
     route, state = data.get("current_route"), data.get("current_state")
     own = {name: value for name, value in kept.items() if name not in _PARTS}
-    metadata = {**own, **(kept.get("metadata") or {})}
-    for name in ("created_at", "last_updated_at"):
-        if isinstance(metadata.get(name), str):
-            with contextlib.suppress(ValueError):  # the application's own words
-                metadata[name] = datetime.fromisoformat(metadata[name])
+    metadata = read_dates({**own, **(kept.get("metadata") or {})})
     current = None
     if route is not None:
         entered = _moment(kept.get("current_route_entered_at"), now)

@@ -12,7 +12,7 @@ from recollect.client.handle import RemoteHandle
 from recollect.client.transport import Transport, path_of
 from recollect.errors import RateLimitedError, RemoteUnavailableError, StoreError
 from recollect.types.conversations import Event
-from recollect.wire.events import EventWire
+from recollect.wire.events import ChangeWire
 
 AGAIN_SECONDS = 1.0
 
@@ -47,7 +47,7 @@ class RemoteEvents(RemoteHandle):
                         if frame.event == "ready" and frame.id is not None:
                             position = int(frame.id)  # where "latest" was: from here on none may be missed
                             continue
-                        event: Event = EventWire.model_validate(json.loads(frame.data)).value()
+                        event: Event = ChangeWire.model_validate(json.loads(frame.data)).value()
                         yield event
                         position = event.position
             except (RemoteUnavailableError, StoreError):

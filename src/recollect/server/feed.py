@@ -30,6 +30,7 @@ from recollect.server.stopping import Stopping
 from recollect.stores.ports.admin import ERASED, erased_subject
 from recollect.types.conversations import Event
 from recollect.types.scope import Scope
+from recollect.wire.events import DATA
 
 log = logging.getLogger("recollect.server")
 
@@ -328,7 +329,7 @@ async def _news(follower: _Follower, until: float) -> None:
 
 
 def event_frame(event: Event) -> bytes:
-    """An event as a frame, whose id is its position: `EventWire`, written at a third of what making one costs."""
+    """An event as a frame, whose id is its position: `ChangeWire`, written at a third of what making one costs."""
     scope = event.scope
     told = {
         "position": event.position,
@@ -337,7 +338,7 @@ def event_frame(event: Event) -> bytes:
         "appId": scope.app_id,
         "userId": scope.user_id,
         "subjectId": event.subject_id,
-        "data": event.data,
+        "data": DATA.told(event.data),
         "createdAt": event.created_at,
     }
     return frame(event.type, to_json(told), event.position)

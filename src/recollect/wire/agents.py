@@ -139,6 +139,7 @@ class AgentResponseWire(Wire):
     def of(cls, value: Response) -> AgentResponseWire:
         """It for an answer."""
         made = cls.model_validate(value)
+        made.session = SessionStateWire.of(value.session)
         for call in made.tool_calls:
             call.arguments = plain_data(call.arguments)
         made.tokens_estimated = None if value.context is None else value.context.tokens_estimated

@@ -9,12 +9,20 @@ from pydantic import Field
 
 from recollect.types.conversations import Event
 from recollect.wire.base import Wire
+from recollect.wire.names import Names
+
+DATA = Names(
+    *("conversation_id", "from_seq", "last_seq", "left_out", "merged_into", "message_id"),
+    *("rolling_summary_until_seq", "superseded_by", "to_seq", "turn_id"),
+    space_id="memorySpaceId",
+)
+"""What the data of events are called. Those of `user.erased` are names of tables, as in what an erasure gives."""
 
 _Kind = type[Any] | None  # in the class, `type` is a field
 
 
-class EventWire(Wire):
-    """One change. `position` is where to go on from; `subjectId` names what changed."""
+class ChangeWire(Wire):
+    """One change, an event of the feed. `position` is where to go on from; `subjectId` names what changed."""
 
     kind: ClassVar[_Kind] = Event
 
@@ -24,11 +32,14 @@ class EventWire(Wire):
     app_id: str
     user_id: str
     subject_id: str
-    data: dict[str, Any] = Field(default_factory=dict)
+    data: dict[str, Any] = Field(
+        default_factory=dict,
+        examples=[{"messageId": "msg_018f3c0de0a17b2c4d5e6f708192", "seq": 1, "role": "user", "visibility": "user"}],
+    )
     created_at: datetime
 
     @classmethod
-    def of(cls, value: Event) -> EventWire:
+    def of(cls, value: Event) -> ChangeWire:
         """It for a change."""
         scope = value.scope
         return cls(
@@ -38,6 +49,12 @@ class EventWire(Wire):
             app_id=scope.app_id,
             user_id=scope.user_id,
             subject_id=value.subject_id,
-            data=dict(value.data),
+            data=DATA.told(value.data),
             created_at=value.created_at,
         )
+
+    def value(self) -> Event:
+        """The change."""
+        found: Event = super().value()
+        object.__setattr__(found, "data", DATA.read(self.data))
+        return found

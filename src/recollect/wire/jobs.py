@@ -11,9 +11,13 @@ from recollect.types.jobs import ExtractionRun, Job, JobStatus
 from recollect.types.scope import Scope
 from recollect.wire.base import Input, Wire
 from recollect.wire.bounds import IdIn
+from recollect.wire.names import Names
 
 LONGEST_WAIT = 30.0
 """How many seconds one request may wait for jobs."""
+
+RESULT = Names("left_out", "left_out_facts")
+"""What the counts of a job are called."""
 
 
 class JobWire(Wire):
@@ -41,10 +45,18 @@ class JobWire(Wire):
     raw_output: str | None = Field(default=None, description="What the model had said, if it could not be read.")
     result: dict[str, Any] = Field(default_factory=dict, description="Counts of what a job that is done has changed.")
 
+    @classmethod
+    def of(cls, value: Job) -> JobWire:
+        """It for a job."""
+        made = cls.model_validate(value)
+        made.result = RESULT.told(value.result)
+        return made
+
     def value(self) -> Job:
         """The job."""
         whose = ("tenant_id", "app_id", "user_id")
         given = {name.rstrip("_"): getattr(self, name) for name in type(self).model_fields if name not in whose}
+        given["result"] = RESULT.read(self.result)
         return Job(scope=Scope(*(getattr(self, name) for name in whose)), **given)
 
 
@@ -59,6 +71,11 @@ class ExtractionRunWire(Wire):
     id: str | None = None
     status: JobStatus
     jobs: list[JobWire]
+
+    @classmethod
+    def of(cls, value: ExtractionRun) -> ExtractionRunWire:
+        """It for a run."""
+        return cls(id=value.id, status=value.status, jobs=[JobWire.of(job) for job in value.jobs])
 
 
 class RunExtraction(Input):

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from recollect import errors
 from recollect.errors import RecollectError, RemoteError, RemoteUnavailableError
-from recollect.wire.base import Wire
+from recollect.wire.base import Wire, camel
 
 # The first that matches decides: subclasses stand before their bases.
 CODES: tuple[tuple[type[RecollectError], int, str], ...] = (
@@ -70,7 +70,7 @@ def code_of(error: RecollectError) -> tuple[int, str]:
 def data_of(error: RecollectError) -> dict[str, Any] | None:
     """What a client needs besides the sentence to raise the same error: nothing that was said, sent or set up."""
     kind = next(kind for kind, _, _ in CODES if isinstance(error, kind))
-    return {name: getattr(error, name) for name in _fields(_CARRIED, kind) if hasattr(error, name)} or None
+    return {camel(name): getattr(error, name) for name in _fields(_CARRIED, kind) if hasattr(error, name)} or None
 
 
 def error_of(problem: Mapping[str, Any], status: int) -> RecollectError:
@@ -91,7 +91,7 @@ def error_of(problem: Mapping[str, Any], status: int) -> RecollectError:
     given = data if isinstance(data, Mapping) else {}
     carried = _fields(_CARRIED, kind)
     for name, default in {**_fields(_KEPT_BACK, kind), **carried}.items():
-        value = given.get(name, default) if name in carried else default
+        value = given.get(camel(name), default) if name in carried else default
         setattr(error, name, _own(value))
     return error
 

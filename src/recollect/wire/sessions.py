@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Annotated, Any, ClassVar
 
@@ -10,9 +10,10 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from recollect.agent.event_values import Event, EventKind, EventSource, event_of_mapping, plain_event
 from recollect.agent.session import CurrentRoute, CurrentState, RouteVisit, SessionState
-from recollect.agent.session_data import plain_data
+from recollect.agent.session_data import plain_data, read_dates
 from recollect.types.sessions import MessageData, MessageRole, SessionData, SessionStatus
 from recollect.wire.base import Input, Wire, camel
+from recollect.wire.names import Names
 
 ID_LENGTH = 150
 """How long a session's id may be; adapters that several apps share need room for more."""
@@ -34,9 +35,36 @@ SessionIdIn = Annotated[
 HIDDEN = frozenset(("progress", "left", "context", "answered", "waiting", "owner"))
 """What of the collected data is between the agent and its author: how it got there, and what its tools were given."""
 
+COLLECTED = Names(
+    *("route_history", "current_route_title", "current_route_entered_at"),
+    *("current_state_description", "current_state_entered_at"),
+)
+VISIT = Names("route_id", "entered_at", "exited_at")
+METADATA = Names("created_at", "last_updated_at", "user_id")
+"""What a session itself writes beside its user's own data."""
 
-def _shown(data: Any) -> Any:
-    return {name: value for name, value in data.items() if name not in HIDDEN} if isinstance(data, Mapping) else data
+Renaming = Callable[[Mapping[str, Any]], dict[str, Any]]
+
+
+def _told(collected: Mapping[str, Any]) -> dict[str, Any]:
+    """The collected data as they are shown."""
+    shown = {name: value for name, value in collected.items() if name not in HIDDEN}
+    return COLLECTED.told(_within(shown, VISIT.told, METADATA.told))
+
+
+def _read(told: Mapping[str, Any]) -> dict[str, Any]:
+    """The collected data, of what was shown of them."""
+    return _within(COLLECTED.read(told), VISIT.read, METADATA.read)
+
+
+def _within(collected: Mapping[str, Any], visit: Renaming, metadata: Renaming) -> dict[str, Any]:
+    """The collected data, with other names in the route history and in the metadata."""
+    found = dict(collected)
+    if isinstance(found.get("route_history"), list):
+        found["route_history"] = [visit(each) if isinstance(each, Mapping) else each for each in found["route_history"]]
+    if isinstance(found.get("metadata"), Mapping):
+        found["metadata"] = metadata(found["metadata"])
+    return found
 
 
 def _plain(value: Any) -> Any:
@@ -57,8 +85,9 @@ class SessionWire(Wire):
     status: SessionStatus = "active"
     current_route: str | None = None
     current_state: str | None = None
-    collected_data: Annotated[dict[str, Any], BeforeValidator(_shown)] = Field(
-        default_factory=dict, description="`extracted` is what was gathered; your own data are beside it."
+    collected_data: dict[str, Any] = Field(
+        default_factory=dict,
+        description="`extracted` is what was gathered, `routeHistory` where it went; your own data are beside them.",
     )
     message_count: int = 0
     last_message_at: datetime | None = None
@@ -67,12 +96,25 @@ class SessionWire(Wire):
     updated_at: datetime
     version: int = Field(default=0, description="How many turns were saved.")
 
+    @classmethod
+    def of(cls, value: SessionData) -> SessionWire:
+        """It for a session, without what is not told."""
+        made = cls.model_validate(value)
+        made.collected_data = _told(value.collected_data)
+        return made
+
+    def value(self) -> SessionData:
+        """The session."""
+        found: SessionData = super().value()
+        object.__setattr__(found, "collected_data", _read(self.collected_data))
+        return found
+
 
 def _camel_calls(calls: Any) -> Any:
     return [{camel(name): value for name, value in call.items()} for call in calls]
 
 
-class EventWire(Wire):
+class SessionEventWire(Wire):
     """Something that happened in a session: what was said, which tools ran, or a change of status."""
 
     kind_: EventKind = Field(examples=["message"])
@@ -81,7 +123,7 @@ class EventWire(Wire):
     creation_utc: str = Field(examples=["2026-03-01T10:30:00+00:00"])
 
     @classmethod
-    def of(cls, value: Event) -> EventWire:
+    def of(cls, value: Event) -> SessionEventWire:
         """It for an event."""
         plain = plain_data(plain_event(value))
         data = {camel(name): each for name, each in plain.pop("data").items()}
@@ -110,7 +152,7 @@ class SessionMessageWire(Wire):
     tool_calls: list[dict[str, Any]] = Field(
         default_factory=list, examples=[[{"toolName": "search", "arguments": {}, "result": "found"}]]
     )
-    event: EventWire | None = None
+    event: SessionEventWire | None = None
     created_at: datetime
     position: int = 0
 
@@ -118,7 +160,7 @@ class SessionMessageWire(Wire):
     def of(cls, value: MessageData) -> SessionMessageWire:
         """It for a message, whose event is a value."""
         names = ("id", "session_id", "role", "content", "user_id", "route", "state", "created_at", "position")
-        event = None if value.event is None else EventWire.of(value.event)
+        event = None if value.event is None else SessionEventWire.of(value.event)
         calls = _camel_calls(value.tool_calls)
         return cls(**{name: getattr(value, name) for name in names}, tool_calls=calls, event=event)
 
@@ -175,7 +217,20 @@ class SessionStateWire(Wire):
     current_state: CurrentStateWire | None = None
     extracted: Data = Field(default_factory=dict, examples=[{"destination": "Rome"}])
     route_history: list[RouteVisitWire] = Field(default_factory=list)
-    metadata: Data = Field(default_factory=dict)
+    metadata: Data = Field(default_factory=dict, examples=[{"createdAt": "2026-03-01T09:00:00+00:00"}])
+
+    @classmethod
+    def of(cls, value: SessionState) -> SessionStateWire:
+        """It for a session."""
+        made = cls.model_validate(value)
+        made.metadata = METADATA.told(made.metadata)
+        return made
+
+    def value(self) -> SessionState:
+        """The session, as it is read from where it is kept."""
+        found: SessionState = super().value()
+        object.__setattr__(found, "metadata", read_dates(METADATA.read(self.metadata)))
+        return found
 
 
 class CreateSession(Input):

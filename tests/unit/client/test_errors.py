@@ -11,6 +11,7 @@ import pytest
 from recollect import errors
 from recollect.errors import ProviderError, RecollectError, RemoteError, RemoteUnavailableError
 from recollect.types import ChatUsage, user_message
+from recollect.wire.base import camel
 from recollect.wire.problems import CODES, code_of, data_of, error_of
 
 SECRET = "what was said"
@@ -69,9 +70,10 @@ def test_every_error_comes_with_all_attributes(kind: type[RecollectError]) -> No
     found = error_of(problem, problem["status"])
     assert (type(found), str(found)) == (kind, str(error))
     told = problem["data"] or {}
+    assert all("_" not in name for name in told)
     assert SECRET not in json.dumps(told)
     for name in attributes(kind):
-        if name in told:
+        if camel(name) in told:
             assert getattr(found, name) == getattr(error, name), name
         else:
             assert getattr(found, name) in ((), None, ""), name

@@ -60,7 +60,7 @@ async def test_an_atom_lives_through_all_its_changes(rest: Rest, space: str) -> 
     old = told(await rest.get(f"/ai-memory/atoms/{atom['id']}"))
     assert (old["validTo"], old["supersededBy"]) == ("2026-02-01T00:00:00Z", later["id"])
     twice = told(await rest.post(f"/ai-memory/atoms/{atom['id']}/supersede", json=new), 409)
-    assert (twice["code"], twice["data"]["superseded_by"]) == ("atom-superseded", later["id"])
+    assert (twice["code"], twice["data"]["supersededBy"]) == ("atom-superseded", later["id"])
     path = f"/ai-memory/spaces/{space}/atoms"
     assert [each["id"] for each in await every(rest, path)] == [later["id"]]
     assert [each["id"] for each in await every(rest, path, validAt="2026-01-15T00:00:00Z")] == [atom["id"]]

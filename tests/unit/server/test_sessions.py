@@ -21,7 +21,7 @@ from recollect.server.preconditions import is_known, require_match
 from recollect.server.serving import MOST_HELD, Serving
 from recollect.testing import FunctionModel
 from recollect.types.access import Role
-from recollect.wire.sessions import EventWire, SessionMessageWire, SessionWire, session_tag
+from recollect.wire.sessions import SessionEventWire, SessionMessageWire, SessionWire, session_tag
 from tests.support.http_server import calling
 
 PATH = "/ai-agents/Plain/sessions"
@@ -96,7 +96,7 @@ async def test_what_was_said_is_read_page_by_page(maya: httpx2.AsyncClient) -> N
         params["cursor"] = page["nextCursor"]
     assert found == ["one", "You said one", "two", "You said two", "three", "You said three"]
     events = (await maya.get(f"{PATH}/web-42/history")).json()["items"]
-    said = [EventWire.model_validate(each).value().data for each in events]
+    said = [SessionEventWire.model_validate(each).value().data for each in events]
     assert [getattr(each, "message", "") for each in said] == found
 
 
@@ -202,6 +202,7 @@ async def test_a_session_is_of_one_agent(maya: httpx2.AsyncClient) -> None:
         {"id": "x" * 151},
         {"id": "a\x00"},
         {"initialData": {"owner": "me"}},
+        {"initialData": {"routeHistory": []}},
         {"initialData": {"k": "x" * 20_000}},
         {"userId": "omar"},
         {"status": "lost"},

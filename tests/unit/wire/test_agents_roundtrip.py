@@ -29,7 +29,7 @@ from recollect.wire.access import ApiKeyWire, NewApiKeyWire
 from recollect.wire.admin import ErasedWire, UsageRecordWire, UsageTotalWire
 from recollect.wire.agents import AgentResponseWire, AgentWire
 from recollect.wire.base import Wire
-from recollect.wire.sessions import EventWire, SessionMessageWire, SessionStateWire, SessionWire
+from recollect.wire.sessions import SessionEventWire, SessionMessageWire, SessionStateWire, SessionWire
 from tests.unit.wire.values import (
     json_values,
     maybe,
@@ -111,7 +111,7 @@ KINDS: list[tuple[type[Wire], SearchStrategy[Any]]] = [
     (UsageRecordWire, usage_records),
     (UsageTotalWire, totals),
     (ErasedWire, erased),
-    (EventWire, events),
+    (SessionEventWire, events),
     (SessionMessageWire, messages),
     (SessionWire, rows),
     (SessionStateWire, states),

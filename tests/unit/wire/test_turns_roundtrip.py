@@ -27,7 +27,7 @@ from recollect.types.context import WorkingContext
 from recollect.types.conversations import Event, ToolInvocation, TurnOutcome
 from recollect.types.turns import TurnProblem
 from recollect.wire.base import Wire
-from recollect.wire.events import EventWire
+from recollect.wire.events import ChangeWire
 from recollect.wire.turns import ToolInvocationWire, TurnOutcomeWire, TurnResultWire, delta_event, delta_value
 from tests.unit.wire import values
 from tests.unit.wire.values import maybe, numbers, objects, texts, tuples
@@ -82,7 +82,7 @@ deltas: SearchStrategy[ReplyDelta] = st.one_of(
 
 @pytest.mark.parametrize(
     ("wire", "made"),
-    [(ToolInvocationWire, invocations), (TurnOutcomeWire, outcomes), (TurnResultWire, results), (EventWire, events)],
+    [(ToolInvocationWire, invocations), (TurnOutcomeWire, outcomes), (TurnResultWire, results), (ChangeWire, events)],
     ids=lambda each: getattr(each, "__name__", ""),
 )
 @settings(max_examples=30)

@@ -28,7 +28,7 @@ from recollect.wire.base import Page
 from recollect.wire.sessions import (
     ID_LENGTH,
     CreateSession,
-    EventWire,
+    SessionEventWire,
     SessionMessageWire,
     SessionWire,
     UpdateSession,
@@ -156,7 +156,7 @@ async def get_session_messages(
     return answer(Page[Any](items=[SessionMessageWire.of(each) for each in shown], next_cursor=following))
 
 
-@router.get("/{id}/history", response_model=Page[EventWire], responses=problems(404))
+@router.get("/{id}/history", response_model=Page[SessionEventWire], responses=problems(404))
 async def load_session_history(
     request: Request, caller: CallerIs, name: NameIs, id: SessionIdIs, limit: LimitIs = None
 ) -> Response:
@@ -164,7 +164,7 @@ async def load_session_history(
     served, most = _served(request, caller, name), page_limit(caller, limit)
     await served.session(id)
     events = await served.persistence.load_session_history(id, most)
-    return answer(Page[Any](items=[EventWire.of(each) for each in events]))
+    return answer(Page[Any](items=[SessionEventWire.of(each) for each in events]))
 
 
 def _served(request: Request, caller: Caller, name: str) -> Served:
