@@ -254,12 +254,16 @@ class Recollect:
         *,
         job_id: str | None = None,
         limit: int = 1_000,
+        before: str | None = None,
         tenant_id: str | None = None,
         app_id: str | None = None,
     ) -> list[UsageRecord]:
-        """What model calls for memory cost, of all users, call by call and the newest first."""
+        """What model calls for memory cost, of all users, call by call and the newest first.
+
+        For the next page, pass the last record's id as `before`.
+        """
         of = {"tenant_id": tenant_id, "app_id": app_id}
-        return await usage.calls(self._runtime, None, since, until, job_id, limit, **of)
+        return await usage.calls(self._runtime, None, since, until, job_id, limit, before, **of)
 
     async def usage_totals(
         self,

@@ -114,9 +114,13 @@ class Admin:
         *,
         job_id: str | None = None,
         limit: int = 1_000,
+        before: str | None = None,
     ) -> list[UsageRecord]:
-        """What model calls for this user's memory cost, call by call and the newest first."""
-        return await usage.calls(self._runtime, self._scope, since, until, job_id, limit)
+        """What model calls for this user's memory cost, call by call and the newest first.
+
+        For the next page, pass the last record's id as `before`.
+        """
+        return await usage.calls(self._runtime, self._scope, since, until, job_id, limit, before)
 
     async def usage_totals(
         self, since: datetime | str | None = None, until: datetime | str | None = None

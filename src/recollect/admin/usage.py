@@ -19,13 +19,14 @@ async def calls(
     until: Moment,
     job_id: str | None,
     limit: int,
+    before: str | None,
     **of: str | None,
 ) -> list[UsageRecord]:
     """Call by call, the newest first; of one user or, with None, of all, or `of` a tenant and app."""
     start, end = _stretch(since, until)
     job = checks.optional_text("job_id", job_id, checks.KEY_LENGTH)
-    most = checks.count("limit", limit)
-    return await runtime.store.jobs.usage(scope, job_id=job, since=start, until=end, limit=most, **of)
+    most, last = checks.count("limit", limit), checks.optional_text("before", before, checks.KEY_LENGTH)
+    return await runtime.store.jobs.usage(scope, job_id=job, since=start, until=end, limit=most, before=last, **of)
 
 
 async def totals(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from os import PathLike
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
@@ -12,16 +12,14 @@ from typing import Any, BinaryIO, Literal
 from recollect.admin import Erased
 from recollect.admin.files import file_format, in_place
 from recollect.client.handle import RemoteHandle
+from recollect.client.pages import cursor_at, listed
 from recollect.client.transport import Transport, path_of
 from recollect.client.values import given, moment_json
-from recollect.conversations import checks
 from recollect.errors import InvalidArgumentError
 from recollect.types.jobs import UsageRecord, UsageTotal
 from recollect.wire.admin import ErasedWire, UsageRecordWire, UsageTotalWire
 
 HERE = "ai-admin"
-LARGEST_PAGE = 1_000
-"""How many records of costs one request gives at most."""
 
 
 class RemoteAdmin(RemoteHandle):
@@ -67,9 +65,10 @@ class RemoteAdmin(RemoteHandle):
         *,
         job_id: str | None = None,
         limit: int = 1_000,
+        before: str | None = None,
     ) -> list[UsageRecord]:
         """What model calls for this user's memory cost, call by call and the newest first."""
-        return await usage_calls(self._transport, self._user, {}, since, until, job_id, limit)
+        return await usage_calls(self._transport, self._user, {}, since, until, job_id, limit, before)
 
     async def usage_totals(
         self, since: datetime | str | None = None, until: datetime | str | None = None
@@ -98,23 +97,12 @@ async def usage_calls(
     until: datetime | str | None,
     job_id: str | None,
     limit: int,
+    before: str | None,
 ) -> list[UsageRecord]:
     """What model calls cost, call by call and the newest first."""
-    most, end = checks.count("limit", limit), moment_json("until", until)
-    asked = {**whose, **given(since=moment_json("since", since), job_id=job_id)}
-    found: dict[str, UsageRecord] = {}
-    while len(found) < most:
-        size = min(LARGEST_PAGE, most)
-        query = {**asked, "until": end, "limit": size}
-        page = await transport.call("GET", path_of(HERE, "usage"), user=user, query=query)
-        records = [UsageRecordWire.model_validate(each).value() for each in page["items"]]
-        new = [each for each in records if each.id not in found]
-        found.update((each.id, each) for each in new)
-        if len(records) < size or not new:
-            break
-        # `until` is not in it: from there on, and those of that very moment again.
-        end = (records[-1].created_at + timedelta(microseconds=1)).isoformat()
-    return [*found.values()][:most]
+    stretch = given(since=moment_json("since", since), until=moment_json("until", until), job_id=job_id)
+    path, cursor, query = path_of(HERE, "usage"), cursor_at(before), {**whose, **stretch}
+    return await listed(transport, path, UsageRecordWire, limit, user=user, query=query, cursor=cursor)
 
 
 async def usage_sums(

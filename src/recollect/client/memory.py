@@ -13,7 +13,7 @@ from recollect.client.values import given, metadata_json, moment_json
 from recollect.conversations import checks
 from recollect.errors import NotFoundError
 from recollect.memory.asking import Moment
-from recollect.memory.memory import CategoryLike
+from recollect.memory.memory import ENTITY_LIMIT, CategoryLike
 from recollect.types.memory import Atom, Category, Entity, MemorySpace, RecallResult
 from recollect.wire.memory import AtomWire, EntityWire, SpaceWire
 from recollect.wire.recall import RecallResultWire
@@ -191,16 +191,26 @@ class RemoteMemory(RemoteExtracting):
         path = path_of(HERE, "entities", made_id("entity", canonical_id), "merge")
         return self._entity(await self._post(path, {"aliasId": made_id("entity", alias_id)}))
 
+    async def list_entities(
+        self, space_id: str, type: str | None = None, limit: int | None = None, *, after: str | Entity | None = None
+    ) -> list[Entity]:
+        """Entities, the oldest first, without those that were merged. For the next page, pass the last as `after`."""
+        if limit == 0:
+            await self._known(space_id)
+        path, cursor = self._in(space_id, "entities"), cursor_at(after.id if isinstance(after, Entity) else after)
+        query = given(type=type)
+        return await listed(self._transport, path, EntityWire, limit, user=self._user, query=query, cursor=cursor)
+
     async def search_entities(
         self, space_id: str, query: str | None = None, type: str | None = None, limit: int | None = None
     ) -> list[Entity]:
         """Entities whose names or description match, the best first; without a query, those most spoken of."""
         if limit == 0:
             await self._known(space_id)
-            return []
-        asked = given(query=query, type=type, limit=limit)
-        found = await self._transport.call("GET", self._in(space_id, "entities"), user=self._user, query=asked)
-        return [self._entity(each) for each in found["items"]]
+        most, asked = ENTITY_LIMIT if limit is None else limit, {**given(type=type), "query": query or ""}
+        return await listed(
+            self._transport, self._in(space_id, "entities"), EntityWire, most, user=self._user, query=asked
+        )
 
     async def remember_conversation(self, space_id: str, conversation_id: str) -> list[Atom]:
         """Remember a conversation word for word, without any model: each message becomes a cited EPISODE atom."""

@@ -67,9 +67,10 @@ class Operating:
         *,
         job_id: str | None = None,
         limit: int = 1_000,
+        before: str | None = None,
     ) -> list[UsageRecord]:
         """What model calls for memory cost, of all users, call by call and the newest first."""
-        return await usage_calls(self._transport, None, EVERYONE, since, until, job_id, limit)
+        return await usage_calls(self._transport, None, EVERYONE, since, until, job_id, limit, before)
 
     async def usage_totals(
         self, since: datetime | str | None = None, until: datetime | str | None = None

@@ -269,6 +269,18 @@ class Memory(Extracting):
             now=self._runtime.clock(),
         )
 
+    async def list_entities(
+        self, space_id: str, type: str | None = None, limit: int | None = None, *, after: str | Entity | None = None
+    ) -> list[Entity]:
+        """Entities, the oldest first, without those that were merged. For the next page, pass the last as `after`."""
+        return await self._memories.entities(
+            self._scope,
+            common.known_id("space", space_id),
+            type=None if type is None else checks.one_of("type", type, EntityType),
+            after=after.id if isinstance(after, Entity) else common.optional_text("after", after, common.KEY_LENGTH),
+            limit=None if limit is None else common.count("limit", limit),
+        )
+
     async def search_entities(
         self, space_id: str, query: str | None = None, type: str | None = None, limit: int | None = None
     ) -> list[Entity]:

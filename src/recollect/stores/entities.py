@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from recollect.errors import InvalidArgumentError, NotFoundError
 from recollect.stores import memory_rows, rows
-from recollect.stores.engine import Operation
+from recollect.stores.engine import FOREVER, Operation
 from recollect.stores.ports import EntityDraft
 from recollect.types.memory import AtomStatus, Entity, EntityStatus, EntityType
 from recollect.types.names import folded
@@ -48,11 +48,12 @@ def get(id: str) -> Operation[Entity | None]:
     return memory_rows.entity(found[0])
 
 
-def listed(space_id: str, type: EntityType | None) -> Operation[list[Entity]]:
-    """The entities of a space that stand for themselves."""
+def listed(space_id: str, type: EntityType | None, after: str | None, limit: int | None) -> Operation[list[Entity]]:
+    """The entities of a space that stand for themselves, the oldest first."""
     if not (yield "space_version", {"id": space_id}):
         raise NotFoundError("space", space_id)
-    found = yield "entity_list", {"space_id": space_id, "type": None if type is None else type.value}
+    asked = {"type": None if type is None else type.value, "after": after or ""}
+    found = yield "entity_list", {"space_id": space_id, "limit": FOREVER if limit is None else limit, **asked}
     return [memory_rows.entity(row) for row in found]
 
 

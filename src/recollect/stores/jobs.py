@@ -128,10 +128,12 @@ class SqlJobs:
         since: datetime | None,
         until: datetime | None,
         limit: int,
+        before: str | None = None,
         tenant_id: str | None = None,
         app_id: str | None = None,
     ) -> list[UsageRecord]:
-        values = {"job_id": job_id, "limit": limit, "tenant": tenant_id, "app": app_id, **_stretch(since, until)}
+        asked = {"job_id": job_id, "limit": limit, "before": before, **_stretch(since, until)}
+        values = {**asked, "tenant": tenant_id, "app": app_id}
         return await self._engine.read(scope, partial(_usage, _named(scope, "usage_list"), values))
 
     async def usage_totals(

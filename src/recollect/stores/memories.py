@@ -103,8 +103,16 @@ class SqlMemories:
     async def entity(self, scope: Scope, id: str) -> Entity | None:
         return await self._engine.read(scope, partial(entities.get, id))
 
-    async def entities(self, scope: Scope, space_id: str, *, type: EntityType | None = None) -> list[Entity]:
-        return await self._engine.read(scope, partial(entities.listed, space_id, type))
+    async def entities(
+        self,
+        scope: Scope,
+        space_id: str,
+        *,
+        type: EntityType | None = None,
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> list[Entity]:
+        return await self._engine.read(scope, partial(entities.listed, space_id, type, after, limit))
 
     async def entities_named(
         self, scope: Scope, space_id: str, name: str, *, type: EntityType | None = None

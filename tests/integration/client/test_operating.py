@@ -9,7 +9,7 @@ import pytest
 
 from recollect import NotFoundError, Recollect
 from recollect.agent import Agent
-from recollect.client import RecollectClient, admin
+from recollect.client import RecollectClient
 from recollect.client.operating import Queued
 from recollect.server import ServerSettings, create_app
 from recollect.testing import ScriptedModel, says
@@ -69,10 +69,9 @@ async def test_jobs_of_a_user_are_followed_cancelled_and_retried() -> None:
             await anext(client.user("tom").memory.follow_job(job.id))
 
 
-async def test_costs_come_page_by_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admin, "LARGEST_PAGE", 3)
+async def test_costs_come_page_by_page() -> None:
     rc = Recollect(":memory:")
-    async with talking(rc) as (client, _):
+    async with talking(rc, largest_page=3, page_size=2) as (client, _):
         scope = Scope("default", "default", "maya")
         records = [
             # Two of each moment: none may be lost where a page ends between them.
@@ -82,8 +81,8 @@ async def test_costs_come_page_by_page(monkeypatch: pytest.MonkeyPatch) -> None:
         await rc.store.jobs.add_usage(records)
         whole = await rc.user("maya").admin.usage()
         for found in (await client.usage(), await client.user("maya").admin.usage()):
-            assert sorted(each.id for each in found) == sorted(each.id for each in records)
-            assert [each.created_at for each in found] == [each.created_at for each in whole]
+            assert found == whole == records[::-1]
+        assert await client.usage(before=whole[4].id) == whole[5:]
         assert len(await client.usage(limit=4)) == 4
         assert await client.usage(limit=0) == []
         [total] = await client.usage_totals()
@@ -106,6 +105,12 @@ async def test_lists_are_whole_however_small_the_pages_are() -> None:
         assert await maya.conversations.messages(talks[0].id, after=0, limit=5) == said[:5]
         spaces = [await maya.memory.create_space(str(number)) for number in range(5)]
         assert await maya.memory.list_spaces() == spaces
+        things = [await maya.memory.create_entity(spaces[0].id, "OBJECT", f"Thing {number}") for number in range(8)]
+        assert await maya.memory.list_entities(spaces[0].id) == things
+        assert await maya.memory.list_entities(spaces[0].id, limit=2, after=things[3]) == things[4:6]
+        for query in (None, "thing"):
+            assert await maya.memory.search_entities(spaces[0].id, query) == things
+            assert await maya.memory.search_entities(spaces[0].id, query, limit=5) == things[:5]
         for number in range(4):
             await maya.agents.respond("Wanda", f"question {number}", session="web-1")
         sessions = maya.agents.sessions("Wanda")

@@ -107,6 +107,25 @@ async def test_entities_are_made_found_and_merged(rest: Rest, space: str) -> Non
     assert told(await rest.get(path, params={"type": "PLACE"}))["items"] == []
 
 
+@pytest.mark.parametrize("query", [{}, {"query": "thing"}, {"query": ""}], ids=str)
+async def test_entities_are_listed_to_the_last_one(
+    rest: Rest, space: str, rc: Recollect, query: dict[str, str]
+) -> None:
+    memory = rc.user("maya").memory
+    made = [await memory.create_entity(space, "OBJECT", f"Thing {number}") for number in range(53)]
+    path = f"/ai-memory/spaces/{space}/entities"
+    first = told(await rest.get(path, params=query))
+    assert len(first["items"]) == 50
+    assert [each["id"] for each in await every(rest, path, limit=20, **query)] == [each.id for each in made]
+    assert told(await rest.get(path, params={**query, "type": "PLACE"})) == {"items": [], "nextCursor": None}
+
+
+@pytest.mark.parametrize("cursor", ["!!", "LTE", "eHg"])
+async def test_a_place_among_what_matches_is_one_that_was_given(rest: Rest, space: str, cursor: str) -> None:
+    asked = {"query": "thing", "cursor": cursor}
+    assert (await rest.get(f"/ai-memory/spaces/{space}/entities", params=asked)).status_code == 422
+
+
 async def test_a_conversation_is_remembered_word_for_word(rest: Rest, space: str, rc: Recollect) -> None:
     talks = rc.user("maya").conversations
     talk = await talks.create("chat")

@@ -10,8 +10,9 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Response
 
+from recollect.conversations import checks
 from recollect.errors import InvalidArgumentError, StoreFullError
-from recollect.server.answers import answer, problems
+from recollect.server.answers import CursorIs, LimitIs, answer, page, page_limit, problems, read_cursor
 from recollect.server.callers import Caller, CallerIs
 from recollect.server.files import FileAnswer
 from recollect.server.idempotency import UNKEPT
@@ -79,15 +80,17 @@ async def get_usage(
     since: SinceIs = None,
     until: UntilIs = None,
     job_id: Annotated[str | None, Query(alias="jobId", max_length=200)] = None,
-    limit: Annotated[int, Query(ge=1, le=1_000)] = 1_000,
+    limit: LimitIs = None,
+    cursor: CursorIs = None,
 ) -> Response:
-    """What model calls for memory cost, call by call and the newest first. For earlier ones, pass `until`."""
+    """What model calls for memory cost, call by call and the newest first."""
+    most, before = page_limit(caller, limit), checks.optional_text("cursor", read_cursor(cursor), checks.KEY_LENGTH)
+    asked: dict[str, Any] = {"job_id": job_id, "limit": most + 1, "before": before}
     if everyone:
-        of = _of_app(caller, user_id)
-        found = await caller.home.rc.usage(since, until, job_id=job_id, limit=limit, **of)
+        found = await caller.home.rc.usage(since, until, **{**asked, **_of_app(caller, user_id)})
     else:
-        found = await _meant(caller, user_id).admin.usage(since, until, job_id=job_id, limit=limit)
-    return answer(Page[Any](items=[UsageRecordWire.of(each) for each in found]))
+        found = await _meant(caller, user_id).admin.usage(since, until, **asked)
+    return page(UsageRecordWire, found, most, lambda each: str(each.id))
 
 
 @router.get("/usage/totals", response_model=Page[UsageTotalWire], responses=problems())

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Response
 
-from recollect.errors import NotFoundError
-from recollect.server.answers import LimitIs, answer, problems, whole_limit
+from recollect.conversations import checks
+from recollect.errors import InvalidArgumentError, NotFoundError
+from recollect.server.answers import CursorIs, LimitIs, answer, page, page_limit, problems, read_cursor
 from recollect.server.callers import CallerIs, UserIs
 from recollect.server.route import Route
 from recollect.server.routes.memory import SpaceIs
@@ -19,6 +20,9 @@ router = APIRouter(prefix="/ai-memory", tags=["memory"], route_class=Route)
 
 EntityIs = Annotated[str, Path(max_length=200, examples=["ent_018f3c0de0a17b2c4d5e6f708192"])]
 TypeIs = Annotated[EntityTypeIn | None, Query(description="Of all types, if not said.")]
+QueryIs = Annotated[
+    str | None, Query(max_length=4_000, description="A part of a name; an empty one ranks those most spoken of first.")
+]
 
 
 @router.post("/spaces/{space_id}/entities", status_code=201, response_model=EntityWire, responses=problems(404))
@@ -31,14 +35,23 @@ async def create_entity(user: UserIs, space_id: SpaceIs, body: CreateEntity) -> 
 async def search_entities(
     caller: CallerIs,
     space_id: SpaceIs,
-    query: Annotated[str | None, Query(max_length=4_000)] = None,
+    query: QueryIs = None,
     type: TypeIs = None,
     limit: LimitIs = None,
+    cursor: CursorIs = None,
 ) -> Response:
-    """Entities whose names or description match, the best first; without a query, those most spoken of."""
-    most = None if limit is None else whole_limit(caller, limit)
-    found = await caller.user.memory.search_entities(space_id, query, type, most)
-    return answer(Page[Any](items=[EntityWire.of(entity) for entity in found]))
+    """All entities, the oldest first; with a query, those whose names or description match, the best first.
+
+    What matches is ranked anew for each page: what changes meanwhile may move an entity to another page.
+    """
+    most, place, memory = page_limit(caller, limit), read_cursor(cursor), caller.user.memory
+    if query is None:
+        after = checks.optional_text("cursor", place, checks.KEY_LENGTH)
+        found = await memory.list_entities(space_id, type, most + 1, after=after)
+        return page(EntityWire, found, most, lambda entity: str(entity.id))
+    shown = _count(place)
+    ranked = await memory.search_entities(space_id, query, type, shown + most + 1)
+    return page(EntityWire, ranked[shown:], most, lambda _: str(shown + most))
 
 
 @router.get("/spaces/{space_id}/entities/by-name", response_model=EntityWire, responses=problems(404))
@@ -65,3 +78,12 @@ async def get_entity(user: UserIs, id: EntityIs) -> Response:
 async def merge_entities(user: UserIs, id: EntityIs, body: MergeEntity) -> Response:
     """Let this entity stand for another: atoms about the alias become atoms about it, and the names are kept."""
     return answer(EntityWire.of(await user.memory.merge_entities(id, body.alias_id)))
+
+
+def _count(place: str | None) -> int:
+    """How many of a ranked list have been shown."""
+    if place is None:
+        return 0
+    if not (place.isascii() and place.isdecimal()) or len(place) > 9:
+        raise InvalidArgumentError("cursor is what nextCursor of the page before was.")
+    return int(place)

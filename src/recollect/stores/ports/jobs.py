@@ -122,6 +122,7 @@ class JobLog(Protocol):
         since: datetime | None,
         until: datetime | None,
         limit: int,
+        before: str | None = None,
         tenant_id: str | None = None,
         app_id: str | None = None,
     ) -> list[UsageRecord]: ...

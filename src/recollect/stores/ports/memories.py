@@ -167,6 +167,7 @@ class Memories(Protocol):
       nothing. It gives None, and changes nothing, if the space's version is not the expected one, and raises
       `JobLostError` if the job is no longer run by that attempt. A citation the atom already has changes nothing.
       What is not in that space raises `NotFoundError`.
+    - `entities` gives those that stand for themselves, the oldest first: at most `limit`, those after the id `after`.
     - `merge` gives the alias's names and atoms to the canonical entity; both are followed to what they were merged
       into. Merging again changes nothing.
     - `version` counts a space's changes. `changes` gives what changed after one (all there is, after -1), and may give
@@ -221,7 +222,15 @@ class Memories(Protocol):
 
     async def entity(self, scope: Scope, id: str) -> Entity | None: ...
 
-    async def entities(self, scope: Scope, space_id: str, *, type: EntityType | None = None) -> list[Entity]: ...
+    async def entities(
+        self,
+        scope: Scope,
+        space_id: str,
+        *,
+        type: EntityType | None = None,
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> list[Entity]: ...
 
     async def entities_named(
         self, scope: Scope, space_id: str, name: str, *, type: EntityType | None = None

@@ -15,8 +15,9 @@ WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND id 
 SELECT {entity_columns}
 FROM entities
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id AND space_id = :space_id
-    AND status = 'ACTIVE' AND (CAST(:type AS TEXT) IS NULL OR type = :type)
-ORDER BY id;
+    AND status = 'ACTIVE' AND (CAST(:type AS TEXT) IS NULL OR type = :type) AND id > :after
+ORDER BY id
+LIMIT CAST(:limit AS BIGINT);
 
 -- name: entities_changed
 SELECT {entity_columns}

@@ -89,6 +89,7 @@ SELECT {usage_columns}
 FROM usage
 WHERE tenant_id = :tenant_id AND app_id = :app_id AND user_id = :user_id
     AND (CAST(:job_id AS TEXT) IS NULL OR job_id = :job_id) AND created_at >= :since AND created_at < :until
+    AND (CAST(:before AS TEXT) IS NULL OR id < :before)
 ORDER BY id DESC
 LIMIT CAST(:limit AS BIGINT);
 
@@ -155,6 +156,7 @@ SELECT {usage_columns}
 FROM usage
 WHERE {of_tenant_and_app}
     AND (CAST(:job_id AS TEXT) IS NULL OR job_id = :job_id) AND created_at >= :since AND created_at < :until
+    AND (CAST(:before AS TEXT) IS NULL OR id < :before)
 ORDER BY id DESC
 LIMIT CAST(:limit AS BIGINT);
 

@@ -269,6 +269,8 @@ class JobContract:
         own = records[2::-1]
         assert await self._usage(store) == own
         assert await self._usage(store, limit=1) == own[:1]
+        assert await self._usage(store, limit=1, before=own[0].id) == own[1:2]
+        assert await self._usage(store, scope=None, before=own[0].id) == records[1::-1]
         assert await self._usage(store, job_id="job_1") == records[:1]
         assert await self._usage(store, since=NOON + DAY, until=NOON + 2 * DAY) == [records[1]]
         assert await self._usage(store, scope=None) == records[::-1]

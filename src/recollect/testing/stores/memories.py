@@ -164,6 +164,9 @@ class MemoryContract:
         assert await named(MAYA, space.id, "pep") == []
         assert await store.memories.entities(MAYA, space.id) == [jose, bar]
         assert await store.memories.entities(MAYA, space.id, type=EntityType.PLACE) == [bar]
+        assert await store.memories.entities(MAYA, space.id, limit=1) == [jose]
+        assert await store.memories.entities(MAYA, space.id, after=jose.id, limit=2) == [bar]
+        assert await store.memories.entities(MAYA, space.id, after=bar.id) == []
         assert await store.memories.entity(MAYA, bar.id) == bar
         assert (bar.description, bar.attributes) == ("a bar", {"stars": 4})
 
