@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Whom a credential stands for. `id` names the credential in logs and counts its requests."""
+    """Whom a credential stands for. `id` names the credential in logs and counts its requests.
+
+    Two tokens of one user stand for the same principal, also if one of them ends later.
+    """
 
     id: str
     tenant_id: str
@@ -30,7 +33,7 @@ class Principal:
     role: Role
     user_id: str | None = None
     rate_limit: int | None = None
-    expires_at: datetime | None = None
+    expires_at: datetime | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

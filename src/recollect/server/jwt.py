@@ -6,6 +6,7 @@ import hashlib
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from typing import Any, cast
 
 import jwt
@@ -112,7 +113,12 @@ class Tokens:
         subject = _name(whose, claims.get(whose))
         user_id = subject if role == "user" else None
         return Principal(
-            _id(settings.issuer, tenant_id, app_id, role, subject), tenant_id, app_id, cast("Role", role), user_id
+            _id(settings.issuer, tenant_id, app_id, role, subject),
+            tenant_id,
+            app_id,
+            cast("Role", role),
+            user_id,
+            expires_at=_moment(claims["exp"] + settings.leeway_seconds),
         )
 
 
@@ -129,6 +135,14 @@ def _name(claim: str, value: object) -> str:
         return checks.scope_name(claim, value)
     except InvalidArgumentError:
         raise NotAuthenticatedError(f"The token's {claim} is not a text that can be a name here.") from None
+
+
+def _moment(seconds: float) -> datetime:
+    """A moment; what is later than can be written is the last one that can."""
+    try:
+        return datetime.fromtimestamp(seconds, UTC)
+    except (ValueError, OverflowError, OSError):
+        return datetime.max.replace(tzinfo=UTC)
 
 
 def _is_moment(value: object) -> bool:

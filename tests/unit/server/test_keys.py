@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from recollect import Recollect
 from recollect.server import ServerSettings, create_app
 from recollect.wire.access import ApiKeyWire, NewApiKeyWire
+from tests.support import tokens
 from tests.support.http_server import calling
 
 
@@ -88,8 +90,23 @@ async def test_a_limited_key_makes_no_key_that_may_do_more(rc: Recollect, app: A
         for more in ({"rateLimit": 6}, {"expiresAt": "2099-01-01T00:00:01Z"}):
             refused = await client.post("/ai-admin/keys", json=more)
             assert (refused.status_code, refused.json()["code"]) == (403, "not-allowed")
-            assert "your own key" in refused.json()["detail"]
+            assert "your own credential" in refused.json()["detail"]
     assert (made["rateLimit"], made["expiresAt"]) == (5, "2099-01-01T00:00:00Z")
+
+
+@pytest.mark.parametrize("seconds", [300, 5 * 10**11])
+async def test_a_token_makes_no_key_that_lasts_longer(rc: Recollect, seconds: int) -> None:
+    app = create_app(rc, ServerSettings(jwt=tokens.settings(leeway_seconds=10)), opens=False)
+    ends = int(time.time()) + seconds
+    async with calling(app, tokens.token(role="admin", sub="root", exp=ends)) as client:
+        made = (await client.post("/ai-admin/keys", json={"role": "admin"})).json()
+        later = await client.post("/ai-admin/keys", json={"expiresAt": "2099-01-01T00:00:00Z"})
+    last = datetime.fromtimestamp(ends + 10, UTC) if seconds == 300 else datetime.max.replace(tzinfo=UTC)
+    assert NewApiKeyWire.model_validate(made).value().key.expires_at == last
+    assert later.status_code == (403 if seconds == 300 else 201)
+    async with calling(app, made["secret"]) as client:
+        again = (await client.post("/ai-admin/keys", json={"role": "admin"})).json()["key"]
+    assert again["expiresAt"] == made["key"]["expiresAt"]
 
 
 async def test_a_key_without_limits_makes_keys_with_any(admin: httpx2.AsyncClient) -> None:

@@ -24,7 +24,7 @@ KeyIdIs = Annotated[str, Path(max_length=200, examples=["key_018f3c0de0a17b2c4d5
 async def create_key(admin: AdminIs, body: CreateKey) -> Response:
     """Make an API key for your tenant and app. Its secret is in the answer, and nowhere else.
 
-    A key that ends, or has a limit of its own, makes keys that end with it, and have its limit at most.
+    A credential that ends, or has a limit of its own, makes keys that end with it, and have its limit at most.
     """
     principal = admin.principal
     given = _within(principal, body.arguments())
@@ -61,9 +61,11 @@ def _within(principal: Principal, given: dict[str, Any]) -> dict[str, Any]:
     """What a new key is made of: no more than the one it is made with may do, nor for longer."""
     limit, end = given.get("rate_limit"), given.get("expires_at")
     if principal.rate_limit is not None and limit is not None and limit > principal.rate_limit:
-        raise NotAllowedError(f"rateLimit is at most {principal.rate_limit} here: your own key has no more.")
+        raise NotAllowedError(f"rateLimit is at most {principal.rate_limit} here: your own credential has no more.")
     if principal.expires_at is not None and end is not None and end > principal.expires_at:
-        raise NotAllowedError(f"expiresAt is at most {principal.expires_at.isoformat()} here: your own key ends then.")
+        raise NotAllowedError(
+            f"expiresAt is at most {principal.expires_at.isoformat()} here: your own credential ends then."
+        )
     return {
         **given,
         "rate_limit": principal.rate_limit if limit is None else limit,
