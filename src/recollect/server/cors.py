@@ -12,7 +12,10 @@ _TAKEN = (
     *("X-Request-Id", "X-Recollect-Conversation", "X-Recollect-Namespace", "X-Recollect-Session"),
     *("X-Recollect-Space", "X-Recollect-User"),
 )
-_SHOWN = ("ETag", "Retry-After", "X-Recollect-Conversation", "X-Recollect-Session", "X-Request-Id")
+_SHOWN = (
+    *("ETag", "Idempotency-Replayed", "Retry-After"),
+    *("X-Recollect-Conversation", "X-Recollect-Session", "X-Request-Id"),
+)
 
 
 def add_cors(app: FastAPI, settings: ServerSettings) -> None:

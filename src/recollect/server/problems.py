@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -73,7 +74,7 @@ def problem_of(error: RecollectError, request_id: str | None = None) -> Response
     status, code = code_of(error)
     headers = {}
     if isinstance(error, errors.RateLimitedError):
-        headers["Retry-After"] = str(max(1, round(error.retry_after)))
+        headers["Retry-After"] = str(max(1, math.ceil(error.retry_after)))
     elif isinstance(error, errors.NotAuthenticatedError):
         headers["WWW-Authenticate"] = "Bearer"
     if status >= 500:

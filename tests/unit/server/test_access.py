@@ -303,6 +303,7 @@ async def test_pages_of_other_origins_read_nothing_unless_they_are_named(rc: Rec
     refused = await asked(named, headers={"Origin": "https://app.example.com"})
     assert refused.status_code == 401
     assert refused.headers["access-control-allow-origin"] == "https://app.example.com"
+    assert {"ETag", "Idempotency-Replayed"} <= {*refused.headers["access-control-expose-headers"].split(", ")}
 
 
 def test_settings_that_open_a_server_by_mistake_are_refused() -> None:

@@ -12,6 +12,7 @@ from recollect import Recollect
 from recollect.errors import RateLimitedError, StoreBusyError
 from recollect.server import rates as module
 from recollect.server.callers import Principal
+from recollect.server.problems import problem_of
 from recollect.server.rates import AtOnce, Failures, Rates
 
 NOW = 1_800_000_000.0
@@ -50,6 +51,11 @@ async def let_in(rates: Rates, times: int, principal: Principal | None = None) -
             continue
         count += 1
     return count
+
+
+@pytest.mark.parametrize(("seconds", "told"), [(0.01, "1"), (1.0, "1"), (1.2, "2"), (47.5, "48"), (59.999, "60")])
+def test_who_waits_as_long_as_is_said_comes_after_the_window(seconds: float, told: str) -> None:
+    assert problem_of(RateLimitedError("Too many.", seconds)).headers["Retry-After"] == told
 
 
 async def test_a_credential_has_so_many_requests_a_minute() -> None:
