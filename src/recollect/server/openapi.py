@@ -18,9 +18,9 @@ from recollect.server.guard import PUBLIC
 from recollect.server.idempotency import DESCRIBED
 from recollect.server.paths_page import POLICY, paths_page
 from recollect.server.problems import MEDIA_TYPE as PROBLEM
+from recollect.server.stream_docs import EVENTS, stream_example, stream_schemas
 
 JSON = "application/json"
-EVENTS = "text/event-stream"
 ADDRESS = "/openapi.json"
 DOCS = "/docs"
 OPENAI = "/v1/"
@@ -156,6 +156,7 @@ def _complete(document: dict[str, Any]) -> dict[str, Any]:
     components["headers"] = _HEADERS
     components["responses"] = {}
     document["security"] = [{"credential": []}]
+    components["schemas"] = {**stream_schemas(), **components["schemas"]}
     examples = Examples(components["schemas"])
     for path, operation in _operations(document):
         _Operation(path, operation, components["responses"], examples).complete()
@@ -242,6 +243,8 @@ class _Operation:
         for kind, media in answer.get("content", {}).items():
             if kind == JSON and media.get("schema"):
                 media.setdefault("example", self._examples.answer(media["schema"]))
+            elif EVENTS in media:
+                media.setdefault("example", stream_example(media, self._examples))
 
     def _problem(self, status: str, description: str) -> Schema:
         """A reference to what is said of that status, once for all operations that say it alike."""

@@ -160,7 +160,7 @@ class AgentResponseWire(Wire):
 class AgentDelta(Wire):
     """The next piece of an agent's answer: the event `delta` of a stream."""
 
-    delta: str
+    delta: str = Field(examples=["Where"])
 
 
 Approvals = Annotated[dict[CallIdIn, bool | ApprovalIn], Field(max_length=MOST_TOOLS)]

@@ -21,6 +21,12 @@ DATA = Names(
 _Kind = type[Any] | None  # in the class, `type` is a field
 
 
+class ReadyWire(Wire):
+    """The first event of the feed: where it begins."""
+
+    position: int
+
+
 class ChangeWire(Wire):
     """One change, an event of the feed. `position` is where to go on from; `subjectId` names what changed."""
 

@@ -122,7 +122,7 @@ class TurnResultWire(_Ended):
 class TextDeltaWire(Wire):
     """The next piece of the reply's text, or of what the model thinks."""
 
-    text: str
+    text: str = Field(examples=["Your refund"])
 
 
 class ToolUseStartWire(Wire):
@@ -130,8 +130,8 @@ class ToolUseStartWire(Wire):
 
     kind: ClassVar[type[Any] | None] = ToolUseStart
 
-    id: str
-    name: str
+    id: str = Field(examples=["tu_1"])
+    name: str = Field(examples=["lookup"])
 
 
 class ToolUseInputWire(Wire):
@@ -139,8 +139,8 @@ class ToolUseInputWire(Wire):
 
     kind: ClassVar[type[Any] | None] = ToolUseInputDelta
 
-    id: str
-    partial_input_json: str
+    id: str = Field(examples=["tu_1"])
+    partial_input_json: str = Field(examples=['{"order": '])
 
 
 class ToolUseEndWire(Wire):
@@ -148,7 +148,7 @@ class ToolUseEndWire(Wire):
 
     kind: ClassVar[type[Any] | None] = ToolUseEnd
 
-    id: str
+    id: str = Field(examples=["tu_1"])
 
 
 class StopWire(Wire):
@@ -156,7 +156,7 @@ class StopWire(Wire):
 
     kind: ClassVar[type[Any] | None] = StreamStop
 
-    reason: str
+    reason: str = Field(examples=["end_turn"])
     usage: UsageWire | None = None
 
 

@@ -16,6 +16,7 @@ from recollect import Recollect
 from recollect.server import ServerSettings, create_app
 from recollect.server.guard import PUBLIC
 from tests.support.http_server import calling
+from tests.support.streams import parsed
 
 Operation = tuple[str, str, dict[str, Any]]
 
@@ -181,6 +182,23 @@ def test_what_streams_is_declared_as_a_stream() -> None:
     }
     known = {each["operationId"] for _, _, each in operations()}
     assert declared == STREAMS & known
+
+
+@pytest.mark.parametrize("name", sorted(STREAMS - {"create_chat_completion"}))
+def test_a_stream_shows_its_events_as_their_schemas_say(name: str) -> None:
+    [operation] = [each for _, _, each in operations() if each["operationId"] == name]
+    media = operation["responses"]["200"]["content"]["text/event-stream"]
+    shown = [parsed(piece) for piece in media["example"].encode().removesuffix(b"\n\n").split(b"\n\n")]
+    assert [each.event for each in shown] == [event for event in media["x-events"] if event != "error"]
+    for each in shown:
+        validator(media["x-events"][each.event]).validate(each.data)
+    assert media["x-events"]["error"] == {"$ref": "#/components/schemas/Problem"}
+
+
+def test_events_of_the_feed_and_of_sessions_are_told_apart() -> None:
+    schemas = DOCUMENT["components"]["schemas"]
+    assert "position" in schemas["ChangeWire"]["properties"]
+    assert "creationUtc" in schemas["SessionEventWire"]["properties"]
 
 
 async def test_the_document_is_written_once_and_has_a_tag() -> None:

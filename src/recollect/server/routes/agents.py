@@ -33,6 +33,7 @@ from recollect.server.serving import Served, Serving
 from recollect.server.settings import LOCAL_USER
 from recollect.server.sse import MEDIA_TYPE, EventStream, frame
 from recollect.server.stopping import Stopping, refusal
+from recollect.server.stream_docs import DELTAS, streamed
 from recollect.specs import AgentSpec
 from recollect.specs.handle import Agents
 from recollect.specs.parameters import Parameter
@@ -47,16 +48,13 @@ NameIs = Annotated[str, Path(max_length=200, examples=["support"])]
 AcceptIs = Annotated[str, Header(alias="Accept", include_in_schema=False)]
 
 _STATUSES = (404, 409, 502, 504)
-_EVENTS = {MEDIA_TYPE: {"schema": {"type": "string"}}}
-_INVOKED: dict[int | str, dict[str, Any]] = {
-    200: {
-        "description": "How the turn ended; as a stream: its deltas, and at last result or error.",
-        "content": _EVENTS,
-    }
-}
-_RESPONDED: dict[int | str, dict[str, Any]] = {
-    200: {"description": "The answer; as a stream: the events delta, and at last result or error.", "content": _EVENTS}
-}
+_INVOKED = streamed(
+    "How the turn ended; as a stream: its deltas, and at last result or error.", {**DELTAS, "result": TurnOutcomeWire}
+)
+_RESPONDED = streamed(
+    "The answer; as a stream: the events delta, and at last result or error.",
+    {"delta": AgentDelta, "result": AgentResponseWire},
+)
 _DRAWN: dict[int | str, dict[str, Any]] = {
     200: {"description": "A Mermaid diagram.", "content": {"text/plain": {"schema": {"type": "string"}}}}
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Request, Response
 
@@ -14,8 +14,9 @@ from recollect.server.callers import Caller, CallerIs
 from recollect.server.feed import Feed, Validity
 from recollect.server.route import Route
 from recollect.server.routes.jobs import JobIs, own_job, shown
-from recollect.server.sse import MEDIA_TYPE, EventStream, frame
+from recollect.server.sse import EventStream, frame
 from recollect.server.stopping import Stopping
+from recollect.server.stream_docs import FEED, streamed
 from recollect.types.jobs import Job
 from recollect.wire.bounds import LARGEST
 from recollect.wire.jobs import JobWire
@@ -25,10 +26,6 @@ router = APIRouter(tags=["events"], route_class=Route)
 FIRST_LOOK, LONGEST_LOOK = 0.05, 1.0
 """How often a job is looked at: seldom once it takes long."""
 MOST_TYPES = 50
-
-_STREAM: dict[int | str, dict[str, Any]] = {
-    200: {"description": "Events.", "content": {MEDIA_TYPE: {"schema": {"type": "string"}}}}
-}
 
 LastIs = Annotated[
     str | None, Header(alias="Last-Event-ID", max_length=100, description="The position of the last event one has.")
@@ -41,7 +38,11 @@ TypesIs = Annotated[
 ]
 
 
-@router.get("/ai-events", response_class=Response, responses={**problems(), **_STREAM})
+@router.get(
+    "/ai-events",
+    response_class=Response,
+    responses={**problems(), **streamed("Changes, each named by its type, after `ready`.", FEED)},
+)
 async def follow_events(
     request: Request,
     caller: CallerIs,
@@ -71,7 +72,11 @@ async def follow_events(
     return EventStream(frames, caller.home.settings)
 
 
-@router.get("/ai-memory/jobs/{id}/events", response_class=Response, responses={**problems(404), **_STREAM})
+@router.get(
+    "/ai-memory/jobs/{id}/events",
+    response_class=Response,
+    responses={**problems(404), **streamed("The job at each change.", {"job": JobWire})},
+)
 async def follow_job(request: Request, caller: CallerIs, id: JobIs) -> Response:
     """The job at each change, as the event `job`, until it is over."""
     job = await own_job(caller, id)

@@ -21,6 +21,7 @@ from recollect.server.route import Route
 from recollect.server.routes.conversations import IdIs, with_key
 from recollect.server.sse import MEDIA_TYPE, EventStream, frame
 from recollect.server.stopping import Stopping, refusal
+from recollect.server.stream_docs import DELTAS, streamed
 from recollect.turn.values import TurnResult
 from recollect.types import ReplyDelta
 from recollect.types.conversations import TurnOutcome
@@ -30,14 +31,10 @@ from recollect.wire.turns import TurnOutcomeWire, TurnProblemWire, TurnResultWir
 
 router = APIRouter(prefix="/ai-conversations", tags=["turns"], route_class=Route)
 
-_STREAMED: dict[int | str, dict[str, Any]] = {
-    200: {
-        "description": "The answer. As a stream: the events `text`, `thinking`, `tool_use_start`, `tool_use_input`,"
-        " `tool_use_end` and `stop` as they come; at last `result`, which is the same as the whole answer, or `error`,"
-        " which is a problem.",
-        "content": {MEDIA_TYPE: {"schema": {"type": "string"}}},
-    }
-}
+_STREAMED = (
+    "The answer. As a stream: the events `text`, `thinking`, `tool_use_start`, `tool_use_input`, `tool_use_end` and"
+    " `stop` as they come; at last `result`, which is the same as the whole answer, or `error`, which is a problem."
+)
 _STATUSES = (404, 409, 502, 504)
 
 CYCLES = 10
@@ -52,7 +49,10 @@ Ended = TurnOutcome | TurnResult
 
 
 @router.post(
-    "/chat", response_model=TurnResultWire, responses={**problems(*_STATUSES), **_STREAMED}, openapi_extra=TURN
+    "/chat",
+    response_model=TurnResultWire,
+    responses={**problems(*_STATUSES), **streamed(_STREAMED, {**DELTAS, "result": TurnResultWire})},
+    openapi_extra=TURN,
 )
 async def chat(
     request: Request,
@@ -82,7 +82,7 @@ async def chat(
 @router.post(
     "/{id}/run-turn",
     response_model=TurnOutcomeWire,
-    responses={**problems(*_STATUSES), **_STREAMED},
+    responses={**problems(*_STATUSES), **streamed(_STREAMED, {**DELTAS, "result": TurnOutcomeWire})},
     openapi_extra=TURN,
 )
 async def run_turn(
