@@ -216,7 +216,10 @@ class TurnConflictError(RecollectError):
 
 
 class SessionConflictError(RecollectError):
-    """The session is not what is stored: another turn has changed it. Nothing of this turn was saved."""
+    """The session is not what is stored: another turn has changed it. Nothing of this turn was saved.
+
+    Or it was to be a new one, and there is one of that id.
+    """
 
     def __init__(self, id: str, version: int, stored: int | None = None) -> None:
         self.id = id
@@ -224,7 +227,9 @@ class SessionConflictError(RecollectError):
         self.stored = stored
         found = "a turn of it is running" if stored is None else f"version {stored} is stored"
         super().__init__(
-            f"Session {id!r} was passed in version {version}, but {found}: load it again, and answer then."
+            f"There is a session {id!r} already: choose another id."
+            if version == stored
+            else f"Session {id!r} was passed in version {version}, but {found}: load it again, and answer then."
         )
 
 

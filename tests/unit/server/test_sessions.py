@@ -82,6 +82,18 @@ async def test_an_id_is_taken_once(maya: httpx2.AsyncClient) -> None:
     assert taken.json()["data"]["id"] == "web-42"
 
 
+async def test_an_id_of_another_user_is_taken_and_nothing_else_is_told(
+    rc: Recollect, app: Any, maya: httpx2.AsyncClient
+) -> None:
+    for _ in range(3):
+        await say(maya, "Hi")
+    async with await client(rc, app, "omar") as omar:
+        taken = await omar.post(PATH, json={"id": "web-42"})
+    assert (taken.status_code, taken.json()["code"]) == (409, "session-conflict")
+    assert taken.json()["detail"] == "There is a session 'web-42' already: choose another id."
+    assert taken.json()["data"] == {"id": "web-42", "version": 0, "stored": 0}
+
+
 async def test_what_was_said_is_read_page_by_page(maya: httpx2.AsyncClient) -> None:
     for text in ("one", "two", "three"):
         await say(maya, text)

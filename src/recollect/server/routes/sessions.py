@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Request, Response
 
 from recollect.conversations import checks
-from recollect.errors import InvalidArgumentError, NotFoundError
+from recollect.errors import InvalidArgumentError, NotFoundError, SessionConflictError
 from recollect.server.answers import (
     CursorIs,
     LimitIs,
@@ -48,14 +48,17 @@ _UNCHANGED: dict[int | str, dict[str, Any]] = {304: {"description": "You have it
 
 @router.post("", status_code=201, response_model=SessionWire, responses=problems(404, 409))
 async def create_session(request: Request, caller: CallerIs, name: NameIs, body: CreateSession) -> Response:
-    """Begin a session. `respond` with a new id does so too."""
+    """Begin a session. `respond` with a new id does so too. An id is taken once among all users of the app."""
     served = _served(request, caller, name)
-    created = await served.persistence.create_session(
-        id=body.id,
-        user_id=served.user.scope.user_id,
-        agent_name=served.agent.name,
-        initial_data=checks.metadata(body.initial_data),
-    )
+    try:
+        created = await served.persistence.create_session(
+            id=body.id,
+            user_id=served.user.scope.user_id,
+            agent_name=served.agent.name,
+            initial_data=checks.metadata(body.initial_data),
+        )
+    except SessionConflictError as error:
+        raise SessionConflictError(error.id, 0, 0) from error  # it may be another user's: how far it is, is theirs
     return _answer(created, 201)
 
 
