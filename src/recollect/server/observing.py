@@ -12,6 +12,7 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from recollect.server.disconnects import LEFT
 from recollect.server.logs import request_id_now, trace_id_now
 from recollect.server.metrics import Metrics
 from recollect.server.problems import problem_for
@@ -22,9 +23,6 @@ access_log = logging.getLogger("recollect.server.access")
 REQUEST_ID = b"x-request-id"
 NO_ROUTE = "(none)"
 """The route of what matches none: paths are not for labels, as there are endlessly many."""
-
-LEFT = 499
-"""The status in the log of a request that nobody waited for any more."""
 
 QUIET = frozenset({"/health/live", "/health/ready", "/metrics"})
 """What is asked every few seconds by machines, and of interest only when it fails."""

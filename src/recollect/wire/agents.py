@@ -13,11 +13,12 @@ from recollect.specs.model import AgentSpec
 from recollect.types.context import WorkingContext
 from recollect.wire.base import Input, Wire
 from recollect.wire.bounds import IdIn, NameIn
+from recollect.wire.context import RecallIn
 from recollect.wire.conversations import UsageWire
 from recollect.wire.memory import AtomWire
 from recollect.wire.messages import ToolCallOut
 from recollect.wire.sessions import SessionIdIn, SessionStateWire
-from recollect.wire.turn_inputs import LONGEST_WAIT, MOST_CYCLES, MOST_TOOLS, ApprovalIn, CallIdIn, KeyIn, RecallIn
+from recollect.wire.turn_inputs import LONGEST_WAIT, MOST_CYCLES, MOST_TOOLS, ApprovalIn, CallIdIn, KeyIn
 from recollect.wire.turns import ToolInvocationWire, TurnProblemWire
 
 if TYPE_CHECKING:

@@ -40,11 +40,10 @@ class WorkingContextWire(Wire):
     remembers: bool = Field(default=False, description="There is a summary or a memory in it.")
 
 
-class BuildWorkingContext(Input):
-    """What to put together. Null stands for a field's default."""
+class RecallIn(Input):
+    """How to remember: the fields of a working context. Null stands for a field's default."""
 
-    conversation_id: IdIn | None = Field(default=None, description="None for a conversation that is yet to begin.")
-    memory_space_id: IdIn | None = Field(default=None, description="Without one nothing is remembered.")
+    memory_space_id: IdIn | None = None
     recall_query: str | None = Field(default=None, description="By default the last thing the user said.")
     recent_turns: Annotated[int, Field(ge=0, le=MOST_TURNS)] | None = Field(default=None, examples=[10])
     recall_limit: Annotated[int, Field(ge=0, le=MOST_RECALLED)] | None = Field(default=None, examples=[8])
@@ -56,3 +55,14 @@ class BuildWorkingContext(Input):
     template_id: str | None = Field(default=None, max_length=200, examples=["default"])
     min_score: ShareIn | None = None
     now: MomentIn | None = None
+
+    def arguments(self) -> dict[str, Any]:
+        """What was given and is not null."""
+        return {name: value for name, value in super().arguments().items() if value is not None}
+
+
+class BuildWorkingContext(RecallIn):
+    """What to put together. Null stands for a field's default."""
+
+    conversation_id: IdIn | None = Field(default=None, description="None for a conversation that is yet to begin.")
+    memory_space_id: IdIn | None = Field(default=None, description="Without one nothing is remembered.")

@@ -8,9 +8,8 @@ from pydantic import AfterValidator, Field, model_validator
 
 from recollect.wire.base import Input
 from recollect.wire.blocks import ContentIn, check_address
-from recollect.wire.bounds import CountIn, IdIn, MomentIn, NameIn, ShareIn
-from recollect.wire.context import MOST_RECALLED, MOST_TURNS
-from recollect.wire.recall import MOST_CATEGORIES
+from recollect.wire.bounds import CountIn, IdIn, NameIn
+from recollect.wire.context import RecallIn
 
 MOST_TOOLS = 128
 MOST_CYCLES = 50
@@ -69,25 +68,6 @@ class OptionsIn(Input):
         given = {name: value for name, value in super().arguments().items() if value is not None}
         config = {name: given.pop(name) for name in ("temperature", "top_p") if name in given}
         return {**given, "config": config} if config else given
-
-
-class RecallIn(Input):
-    """How to remember: the fields of a working context. Null stands for a field's default."""
-
-    memory_space_id: IdIn | None = None
-    recall_query: str | None = Field(default=None, description="By default what is said.")
-    recent_turns: Annotated[int, Field(ge=0, le=MOST_TURNS)] | None = None
-    recall_limit: Annotated[int, Field(ge=0, le=MOST_RECALLED)] | None = None
-    token_budget: CountIn | None = None
-    include_rolling_summary: bool | None = None
-    always_on_category_names: list[NameIn] | None = Field(default=None, max_length=MOST_CATEGORIES)
-    template_id: str | None = Field(default=None, max_length=200)
-    min_score: ShareIn | None = None
-    now: MomentIn | None = None
-
-    def arguments(self) -> dict[str, Any]:
-        """What was given and is not null."""
-        return {name: value for name, value in super().arguments().items() if value is not None}
 
 
 class AttachmentIn(Input):

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Path, Query, Request, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 
 from recollect.agent.response import Response as AgentResponse
 from recollect.agent.response import StreamChunk
@@ -25,10 +25,10 @@ from recollect.server.disconnects import while_awaited
 from recollect.server.external_tools import check_decisions
 from recollect.server.idempotency import HEADER, TURN
 from recollect.server.preconditions import IfMatchIs, require_match
-from recollect.server.problems import request_id_of, told
+from recollect.server.problems import request_id_of
 from recollect.server.route import Route
 from recollect.server.routes.conversations import with_key
-from recollect.server.routes.turns import ended, turn_stream
+from recollect.server.routes.turns import AcceptIs, ended, told_problems, turn_stream
 from recollect.server.serving import Served, Serving
 from recollect.server.settings import LOCAL_USER
 from recollect.server.sse import MEDIA_TYPE, EventStream, frame
@@ -40,12 +40,11 @@ from recollect.specs.parameters import Parameter
 from recollect.wire.agents import AgentDelta, AgentResponseWire, AgentWire, InvokeAgent, RespondTo
 from recollect.wire.base import Page
 from recollect.wire.sessions import ID_LENGTH, session_tag
-from recollect.wire.turns import TurnOutcomeWire, TurnProblemWire
+from recollect.wire.turns import TurnOutcomeWire
 
 router = APIRouter(prefix="/ai-agents", tags=["agents"], route_class=Route)
 
 NameIs = Annotated[str, Path(max_length=200, examples=["support"])]
-AcceptIs = Annotated[str, Header(alias="Accept", include_in_schema=False)]
 
 _STATUSES = (404, 409, 502, 504)
 _INVOKED = streamed(
@@ -221,8 +220,5 @@ def _overtaken(error: SessionConflictError, has_condition: bool) -> RecollectErr
 
 def _answered(response: AgentResponse) -> AgentResponseWire:
     wire = AgentResponseWire.of(response)
-    wire.problems = [
-        TurnProblemWire(step=each.step, error=told(each.error) if isinstance(each.error, RecollectError) else "failed")
-        for each in response.problems
-    ]
+    wire.problems = told_problems(response.problems)
     return wire

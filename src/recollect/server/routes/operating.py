@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Response
+from fastapi import APIRouter, Query, Response
 
 from recollect.conversations import checks
 from recollect.errors import InvalidArgumentError, NotFoundError
@@ -23,7 +23,8 @@ from recollect.server.answers import (
 from recollect.server.callers import AdminIs, Caller
 from recollect.server.idempotency import UNKEPT
 from recollect.server.route import Route
-from recollect.server.routes.bindings import known_version, version_of
+from recollect.server.routes.bindings import BindingIs, known_version, version_of
+from recollect.server.routes.jobs import JobIs
 from recollect.types.bindings import Binding
 from recollect.types.jobs import Job, JobStatus
 from recollect.types.scope import Scope
@@ -33,9 +34,6 @@ from recollect.wire.bindings import BindingWire, UpdateBinding
 from recollect.wire.jobs import JobWire
 
 router = APIRouter(prefix="/ai-admin", tags=["admin"], route_class=Route)
-
-JobIdIs = Annotated[str, Path(max_length=200, examples=["job_018f3c0de0a17b2c4d5e6f708192"])]
-BindingIdIs = Annotated[str, Path(max_length=200, examples=["bind_018f3c0de0a17b2c4d5e6f708192"])]
 
 
 @router.get("/jobs", response_model=Page[JobWire], responses=problems())
@@ -62,20 +60,20 @@ async def list_everyones_jobs(
 
 
 @router.get("/jobs/{id}", response_model=JobWire, responses=problems(404))
-async def get_anyones_job(admin: AdminIs, id: JobIdIs) -> Response:
+async def get_anyones_job(admin: AdminIs, id: JobIs) -> Response:
     """A job of any user of the app."""
     return answer(JobWire.of(await _job(admin, id)))
 
 
 @router.post("/jobs/{id}/retry", response_model=JobWire, responses=problems(404), openapi_extra=UNKEPT)
-async def retry_anyones_job(admin: AdminIs, id: JobIdIs) -> Response:
+async def retry_anyones_job(admin: AdminIs, id: JobIs) -> Response:
     """Queue a job that is over again, as if it were new."""
     job = await _job(admin, id)
     return answer(JobWire.of(await admin.home.rc.jobs.retry(job.id)))
 
 
 @router.post("/jobs/{id}/cancel", response_model=JobWire, responses=problems(404), openapi_extra=UNKEPT)
-async def cancel_anyones_job(admin: AdminIs, id: JobIdIs) -> Response:
+async def cancel_anyones_job(admin: AdminIs, id: JobIs) -> Response:
     """End a job that has not ended yet."""
     job = await _job(admin, id)
     return answer(JobWire.of(await admin.home.rc.jobs.cancel(job.id)))
@@ -89,13 +87,13 @@ async def list_everyones_bindings(admin: AdminIs, limit: LimitIs = None, cursor:
 
 
 @router.get("/bindings/{id}", response_model=BindingWire, responses=problems(404))
-async def get_anyones_binding(admin: AdminIs, id: BindingIdIs) -> Response:
+async def get_anyones_binding(admin: AdminIs, id: BindingIs) -> Response:
     """A binding of the app."""
     return answer(BindingWire.of(await _binding(admin, id)))
 
 
 @router.patch("/bindings/{id}", response_model=BindingWire, responses=problems(404), openapi_extra=UNKEPT)
-async def update_anyones_binding(admin: AdminIs, id: BindingIdIs, body: UpdateBinding) -> Response:
+async def update_anyones_binding(admin: AdminIs, id: BindingIs, body: UpdateBinding) -> Response:
     """Change when a binding extracts, or pause it."""
     binding = await _binding(admin, id)
     with known_version(version_of(body)):
@@ -106,7 +104,7 @@ async def update_anyones_binding(admin: AdminIs, id: BindingIdIs, body: UpdateBi
 @router.delete(
     "/bindings/{id}", status_code=204, response_class=Response, responses=problems(404), openapi_extra=UNKEPT
 )
-async def delete_anyones_binding(admin: AdminIs, id: BindingIdIs) -> Response:
+async def delete_anyones_binding(admin: AdminIs, id: BindingIs) -> Response:
     """End a binding; memories it made stay."""
     binding = await _binding(admin, id)
     await admin.home.rc.bindings.delete(binding.id)

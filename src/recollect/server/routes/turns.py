@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 from typing import Annotated, Any
 
@@ -25,6 +25,7 @@ from recollect.server.stream_docs import DELTAS, streamed
 from recollect.turn.values import TurnResult
 from recollect.types import ReplyDelta
 from recollect.types.conversations import TurnOutcome
+from recollect.types.turns import TurnProblem
 from recollect.user import User
 from recollect.wire.turn_inputs import MOST_CYCLES, ChatInput, RunTurn, TurnInput
 from recollect.wire.turns import TurnOutcomeWire, TurnProblemWire, TurnResultWire, delta_event
@@ -127,14 +128,19 @@ async def turn_frames(items: AsyncGenerator[ReplyDelta | Any, None]) -> AsyncGen
 
 
 def ended(value: Ended) -> TurnOutcomeWire | TurnResultWire:
-    """How a turn ended, with its problems in words that are fit for callers."""
+    """How a turn ended."""
     wire: TurnOutcomeWire | TurnResultWire
     wire = TurnOutcomeWire.of(value) if isinstance(value, TurnOutcome) else TurnResultWire.of(value)
-    wire.problems = [
-        TurnProblemWire(step=each.step, error=told(each.error) if isinstance(each.error, RecollectError) else "failed")
-        for each in value.problems
-    ]
+    wire.problems = told_problems(value.problems)
     return wire
+
+
+def told_problems(problems: Iterable[TurnProblem]) -> list[TurnProblemWire]:
+    """What failed without ending a turn, in words that are fit for callers."""
+    return [
+        TurnProblemWire(step=each.step, error=told(each.error) if isinstance(each.error, RecollectError) else "failed")
+        for each in problems
+    ]
 
 
 async def _whole(request: Request, work: Any) -> Response:
