@@ -329,7 +329,10 @@ async def _news(follower: _Follower, until: float) -> None:
 
 
 def event_frame(event: Event) -> bytes:
-    """An event as a frame, whose id is its position: `ChangeWire`, written at a third of what making one costs."""
+    """An event as a frame, whose id is its position: `ChangeWire`, written at a third of what making one costs.
+
+    JSON has no line breaks, and types are ours: there is nothing that `frame` would have to look for.
+    """
     scope = event.scope
     told = {
         "position": event.position,
@@ -341,4 +344,4 @@ def event_frame(event: Event) -> bytes:
         "data": DATA.told(event.data),
         "createdAt": event.created_at,
     }
-    return frame(event.type, to_json(told), event.position)
+    return b"id: %d\nevent: %b\ndata: %b\n\n" % (event.position, event.type.encode(), to_json(told))

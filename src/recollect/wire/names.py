@@ -32,9 +32,8 @@ class Names:
 
 
 def _renamed(data: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    found = {}
-    for name, value in data.items():
-        other = names.get(name)
-        # Where someone's own data have that name already, both stay as they are: so they are read as they were.
-        found[name if other is None or other in data else other] = value
-    return found
+    found = {names.get(name, name): value for name, value in data.items()}
+    if len(found) == len(data):
+        return found
+    # Where someone's own data have that name already, both stay as they are: so they are read as they were.
+    return {name if names.get(name, name) in data else names[name]: value for name, value in data.items()}
