@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from recollect.errors import RecollectError
 from recollect.server.callers import Caller
 from recollect.server.problems import problem_of
-from recollect.wire.conversations import AppendUserMessage, MessageWire
+from recollect.wire.conversations import AppendUserMessage, encoded_message
 
 BEFORE, AFTER = "/ai-conversations/", "/user-messages"
 LONGEST = 64 * 1024
@@ -49,7 +49,7 @@ class Express:
         except RecollectError as error:
             await problem_of(error, scope["state"].get("request_id"))(scope, receive, send)
             return
-        body = MessageWire.of(stored).encoded()
+        body = encoded_message(stored)
         length = (b"content-length", b"%d" % len(body))
         await send({"type": "http.response.start", "status": 201, "headers": [*_HEADERS, length]})
         await send({"type": "http.response.body", "body": body})

@@ -6,12 +6,13 @@ from datetime import datetime, timedelta
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
+from pydantic_core import PydanticSerializationError, to_json
 
 from recollect.chat.usage import make_usage
 from recollect.types.conversations import AppendedTurn, Conversation, RollingSummary, StoredMessage
 from recollect.types.replies import ChatUsage
-from recollect.wire.base import Input, Wire
-from recollect.wire.blocks import BlockOut, ContentIn, blocks_of
+from recollect.wire.base import Input, Wire, camel
+from recollect.wire.blocks import BlockOut, ContentIn, block_json, blocks_of
 from recollect.wire.bounds import CountIn, MomentIn, NameIn
 
 VisibilityIn = Literal["user", "internal", "hidden"]
@@ -96,6 +97,21 @@ class MessageWire(Wire):
         found: StoredMessage = super().value()
         object.__setattr__(found, "content", blocks_of(self.content))
         return found
+
+
+_CALLED = {name: camel(name) for name in MessageWire.model_fields if name not in ("content", "usage")}
+
+
+def encoded_message(message: StoredMessage) -> bytes:
+    """What `MessageWire.of(message).encoded()` gives, at a third of the cost: it is what servers answer most."""
+    if message.usage is None:
+        told = {called: getattr(message, name) for name, called in _CALLED.items()}
+        told |= {"content": [block_json(block) for block in message.content], "usage": None}
+        try:
+            return to_json(told)
+        except PydanticSerializationError:  # half of a character
+            pass
+    return MessageWire.of(message).encoded()
 
 
 class AppendedTurnWire(Wire):

@@ -17,7 +17,7 @@ from recollect.types.times import utc_now
 from recollect.wire.base import Wire
 from recollect.wire.bindings import BindingWire
 from recollect.wire.context import WorkingContextWire
-from recollect.wire.conversations import ConversationWire, MessageWire
+from recollect.wire.conversations import ConversationWire, MessageWire, encoded_message
 from recollect.wire.jobs import ExtractionRunWire, JobWire
 from recollect.wire.memory import AtomWire, EntityWire, SpaceWire
 from recollect.wire.messages import MessageOut, PartOut, ToolCallOut
@@ -82,9 +82,16 @@ def test_a_single_scope_stands_by_itself(binding: Any) -> None:
     assert isinstance(told, dict) == (len(binding.conversation_scope) == 1)
 
 
+@settings(max_examples=60)
+@given(message=values.stored)
+def test_the_quick_way_of_a_message_writes_the_same(message: StoredMessage) -> None:
+    assert json.loads(encoded_message(message)) == json.loads(MessageWire.of(message).encoded())
+
+
 def test_half_a_character_in_a_message_is_sent_all_the_same() -> None:
     message = StoredMessage("msg_1", "conv_1", 1, "turn_1", "user", (TextBlock("a \ud800 b"),), utc_now())
     assert read_back(MessageWire, message) == message
+    assert encoded_message(message) == MessageWire.of(message).encoded()
 
 
 def test_what_a_provider_wants_back_is_not_sent() -> None:
