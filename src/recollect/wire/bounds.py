@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import AwareDatetime, BeforeValidator, Field
 
+from recollect.conversations.checks import QUERY_LENGTH
 from recollect.types.memory import AtomStatus, CategoryKind, EntityType
 
 LARGEST = 2**53 - 1
@@ -15,6 +16,8 @@ IdIn = Annotated[str, Field(min_length=1, max_length=200)]
 NameIn = Annotated[str, Field(min_length=1, max_length=500)]
 CountIn = Annotated[int, Field(ge=0, le=LARGEST)]
 ShareIn = Annotated[float, Field(ge=0, le=1)]
+QueryIn = Annotated[str, Field(max_length=QUERY_LENGTH)]
+"""A question: ranking by a whole document takes its time, and a document has no topic."""
 
 
 def _written_out(value: Any) -> Any:

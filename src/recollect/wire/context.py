@@ -8,7 +8,7 @@ from pydantic import Field
 
 from recollect.types.context import WorkingContext
 from recollect.wire.base import Input, Wire
-from recollect.wire.bounds import CountIn, IdIn, MomentIn, NameIn, ShareIn
+from recollect.wire.bounds import CountIn, IdIn, MomentIn, NameIn, QueryIn, ShareIn
 from recollect.wire.memory import AtomWire
 from recollect.wire.messages import MessageOut
 from recollect.wire.recall import MOST_CATEGORIES, RecallHitWire
@@ -44,7 +44,7 @@ class RecallIn(Input):
     """How to remember: the fields of a working context. Null stands for a field's default."""
 
     memory_space_id: IdIn | None = None
-    recall_query: str | None = Field(default=None, description="By default the last thing the user said.")
+    recall_query: QueryIn | None = Field(default=None, description="By default the last thing the user said.")
     recent_turns: Annotated[int, Field(ge=0, le=MOST_TURNS)] | None = Field(default=None, examples=[10])
     recall_limit: Annotated[int, Field(ge=0, le=MOST_RECALLED)] | None = Field(default=None, examples=[8])
     token_budget: CountIn | None = Field(default=None, examples=[8_000])

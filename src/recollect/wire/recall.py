@@ -8,7 +8,7 @@ from pydantic import Field
 
 from recollect.types.memory import RecallHit, RecallMode, RecallResult
 from recollect.wire.base import Input, Wire
-from recollect.wire.bounds import CountIn, MomentIn, NameIn, ShareIn
+from recollect.wire.bounds import CountIn, MomentIn, NameIn, QueryIn, ShareIn
 from recollect.wire.memory import AtomWire
 
 MOST_CATEGORIES = 100
@@ -48,7 +48,7 @@ class _Recall(Input):
 class RecallByTopic(_Recall):
     """A question, and what may answer it."""
 
-    query: str = Field(examples=["When does the user like to meet?"])
+    query: QueryIn = Field(examples=["When does the user like to meet?"])
     min_importance: Annotated[int, Field(ge=0, le=5)] | None = None
     valid_at: MomentIn | None = Field(default=None, description="Recall what held at that moment.")
     min_score: ShareIn = 0.0
@@ -68,7 +68,7 @@ class RecallTimeline(_Recall):
     """A stretch of time; about an entity, on a topic, both, or everything."""
 
     entity_id_or_name: NameIn | None = None
-    query: str | None = None
+    query: QueryIn | None = None
     from_: MomentIn | None = None
     to: MomentIn | None = None
     include_superseded: bool = True

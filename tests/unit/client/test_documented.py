@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from recollect.conversations.checks import QUERY_LENGTH
 from recollect.server import ServerSettings
 from recollect.wire.context import MOST_RECALLED
 from recollect.wire.conversation_tasks import MOST_MESSAGES
@@ -18,6 +19,7 @@ SETTINGS = ServerSettings()
 
 BOUNDS = {
     "a text;": f"{SETTINGS.text_length:,} characters; {SETTINGS.body_bytes // 1_000_000} MB",
+    "`query` of": f"{QUERY_LENGTH:,} characters",
     "`limit` of": f"{SETTINGS.largest_page}",
     "`append_messages`;": f"{MOST_MESSAGES:,}; {MOST_ATOMS}",
     "`max_cycles`;": f"{MOST_CYCLES}; {LONGEST_TAIL}",

@@ -21,7 +21,10 @@ router = APIRouter(prefix="/ai-memory", tags=["memory"], route_class=Route)
 EntityIs = Annotated[str, Path(max_length=200, examples=["ent_018f3c0de0a17b2c4d5e6f708192"])]
 TypeIs = Annotated[EntityTypeIn | None, Query(description="Of all types, if not said.")]
 QueryIs = Annotated[
-    str | None, Query(max_length=4_000, description="A part of a name; an empty one ranks those most spoken of first.")
+    str | None,
+    Query(
+        max_length=checks.QUERY_LENGTH, description="A part of a name; an empty one ranks those most spoken of first."
+    ),
 ]
 
 
