@@ -53,7 +53,7 @@ BODIES: dict[str, Any] = {
         "memorySpaceIds": ["$space"],
     },
     "update_binding": {"enabled": False},
-    "run_extraction": {"conversationId": "$closed", "spaceId": "$space"},
+    "run_extraction": {"conversationId": "$closed", "memorySpaceId": "$space"},
     "wait_for_extraction": {"timeout": 0},
     "build_working_context": {"conversationId": "$conversation", "memorySpaceId": "$space"},
     "invoke_agent": {

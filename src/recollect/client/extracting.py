@@ -67,7 +67,7 @@ class RemoteExtracting(RemoteHandle):
         self, conversation_id: str, extraction_version: str | None = None, *, space_id: str | None = None
     ) -> ExtractionRun:
         """Extract a conversation now, open or closed: what is known already is not added again."""
-        body = given(conversation_id=conversation_id, extraction_version=extraction_version, space_id=space_id)
+        body = given(conversation_id=conversation_id, extraction_version=extraction_version, memory_space_id=space_id)
         found = await self._post(path_of(HERE, "extractions"), body)
         return ExtractionRun(tuple(job_of(each) for each in found["jobs"]))
 

@@ -83,7 +83,12 @@ class RunExtraction(Input):
 
     conversation_id: IdIn
     extraction_version: str | None = Field(default=None, max_length=100, examples=["v2"])
-    space_id: IdIn | None = None
+    memory_space_id: IdIn | None = None
+
+    def arguments(self) -> dict[str, Any]:
+        """Those of the method, which calls the space otherwise."""
+        given = super().arguments()
+        return {"space_id" if name == "memory_space_id" else name: value for name, value in given.items()}
 
 
 class WaitForExtraction(Input):

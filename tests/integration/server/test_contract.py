@@ -137,7 +137,6 @@ _FIELDS = {
     "conversationId": "conversation",
     "sourceConversationId": "conversation",
     "memorySpaceId": "space",
-    "spaceId": "space",
     "aliasId": "alias",
     "entityIdOrName": "entity",
     "jobId": "job",

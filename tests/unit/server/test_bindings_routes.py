@@ -134,7 +134,7 @@ async def test_what_a_provider_said_of_a_job_is_for_admins_alone() -> None:
     async with Recollect(":memory:", model=model, embedder=None) as rc:
         space, id = await rc.user("maya").memory.create_space("daily"), await said(rc)
         async with asking(rc, role="user") as rest, asking(rc, role="admin") as admin:
-            body = {"conversationId": id, "spaceId": space.id}
+            body = {"conversationId": id, "memorySpaceId": space.id}
             path = f"/ai-memory/jobs/{told(await rest.post('/ai-memory/extractions', json=body), 202)['id']}"
             await rc.jobs.drain(timeout=30)
             shown = "ProviderRequestError: the server's log has the reason"
@@ -167,7 +167,7 @@ async def test_an_extraction_is_queued_and_its_job_can_be_followed(rc: Recollect
     id = await said(rc)
     unbound = told(await rest.post("/ai-memory/extractions", json={"conversationId": id}), 404)
     assert unbound["data"]["kind"] == "binding"
-    run = told(await rest.post("/ai-memory/extractions", json={"conversationId": id, "spaceId": space}), 202)
+    run = told(await rest.post("/ai-memory/extractions", json={"conversationId": id, "memorySpaceId": space}), 202)
     [job] = run["jobs"]
     assert (run["id"], run["status"], job["kind"], job["conversationId"]) == (job["id"], "queued", "extract", id)
     path = f"/ai-memory/jobs/{job['id']}"
@@ -176,7 +176,7 @@ async def test_an_extraction_is_queued_and_its_job_can_be_followed(rc: Recollect
     assert told(await rest.post(f"{path}/retry"))["status"] == "queued"
     for _ in range(3):
         other = await said(rc)
-        told(await rest.post("/ai-memory/extractions", json={"conversationId": other, "spaceId": space}), 202)
+        told(await rest.post("/ai-memory/extractions", json={"conversationId": other, "memorySpaceId": space}), 202)
     assert len(await every(rest, "/ai-memory/jobs", limit=1)) == 4
     assert [each["id"] for each in await every(rest, "/ai-memory/jobs", conversationId=id)] == [job["id"]]
     assert await every(rest, "/ai-memory/jobs", status="done") == []
@@ -201,7 +201,8 @@ async def test_nobody_sees_or_moves_anothers_job(rc: Recollect, rest: Rest, spac
 
 async def test_waiting_says_whether_the_memories_are_there(rc: Recollect, rest: Rest, space: str) -> None:
     assert told(await rest.post("/ai-memory/extractions/wait", json={})) == {"done": True}
-    told(await rest.post("/ai-memory/extractions", json={"conversationId": await said(rc), "spaceId": space}), 202)
+    body = {"conversationId": await said(rc), "memorySpaceId": space}
+    told(await rest.post("/ai-memory/extractions", json=body), 202)
     assert told(await rest.post("/ai-memory/extractions/wait", json={"timeout": 0.01})) == {"done": False}
     assert (await rest.post("/ai-memory/extractions/wait", json={"timeout": 31})).status_code == 422
 
