@@ -12,7 +12,7 @@ from recollect.server.tool_schemas import check_schemas
 from recollect.tools import Tool
 from recollect.tools.context import current_call
 from recollect.types import ToolCall, ToolResult
-from recollect.types.blocks import Content, ToolResultBlock, chat_messages
+from recollect.types.blocks import ToolResultBlock, chat_messages
 from recollect.user import User
 from recollect.wire.turn_inputs import ApprovalIn, ToolIn, ToolResultIn, TurnInput
 
@@ -104,22 +104,34 @@ class Continuation:
 
 async def _check_not_agents(user: User, conversation_id: str, ids: set[str]) -> None:
     """Refuse to go on for an agent: its tools are the server's, and what they give is not for callers to say."""
-    for message in reversed(await user.conversations.messages(conversation_id, LOOK_BACK, include_internal=True)):
-        meant = ids & {call.id for call in message.tool_calls}
+    agents: dict[str, str | None] = {}
+    waiting: set[str] = set()
+    for message in await user.conversations.messages(conversation_id, LOOK_BACK, include_internal=True):
         agent = (message.metadata or {}).get("agent")
-        if meant and agent is not None:
+        # An id that is used again means the newest call, unless an agent still waits for it.
+        asked = ids & {call.id for call in message.tool_calls} - waiting
+        agents.update(dict.fromkeys(asked, agent))
+        waiting |= asked if agent is not None else set()
+        waiting -= {block.tool_use_id for block in message.content if isinstance(block, ToolResultBlock)}
+    for id, agent in agents.items():
+        if agent is not None:
             raise InvalidArgumentError(
-                f"agent {agent!r:.80} asked for call {min(meant)!r}, and runs it: decide on it by that agent."
+                f"agent {agent!r:.80} asked for call {id!r}, and runs it: decide on it by that agent."
             )
-        ids = ids - meant  # an id that is used again means the newest call
 
 
-async def check_appended(user: User, conversation_id: str, *contents: Content) -> None:
+async def check_appended(user: User, conversation_id: str, *contents: Any) -> None:
     """Refuse content with results of an agent's calls, which would pass for what its tools gave."""
-    blocks = [block for content in contents if not isinstance(content, str) for block in checks.content(content)]
-    ids = {block.tool_use_id for block in blocks if isinstance(block, ToolResultBlock)}
+    ids = {id for content in contents for id in _results_in(content)}
     if ids:
         await _check_not_agents(user, conversation_id, ids)
+
+
+def _results_in(content: str | Sequence[Mapping[str, Any]] | None) -> set[str]:
+    """The calls whose results are in a content as callers send it."""
+    if content is None or isinstance(content, str) or all(each.get("type") != "tool_result" for each in content):
+        return set()
+    return {block.tool_use_id for block in checks.content(content) if isinstance(block, ToolResultBlock)}
 
 
 async def check_decisions(user: User, conversation_id: str | None, ids: set[str]) -> None:

@@ -23,7 +23,6 @@ from recollect.server.disconnects import while_awaited
 from recollect.server.external_tools import check_appended
 from recollect.server.idempotency import HEADER, TURN
 from recollect.server.route import Route
-from recollect.types.blocks import ToolResultBlock
 from recollect.types.conversations import StoredMessage
 from recollect.wire.base import Page
 from recollect.wire.conversation_tasks import RefreshSummary
@@ -104,7 +103,7 @@ async def append_assistant_turn(user: UserIs, id: IdIs, body: AppendAssistantTur
 @router.post("/{id}/tool-results", status_code=201, response_model=MessageWire, responses=problems(404, 409))
 async def append_tool_result(user: UserIs, id: IdIs, body: AppendToolResult) -> Response:
     """Append what a tool of yours gave; what an agent's tools give is for the agent to append."""
-    await check_appended(user, id, [ToolResultBlock(body.tool_use_id, "")])
+    await check_appended(user, id, [{"type": "tool_result", "tool_use_id": body.tool_use_id, "content": ""}])
     return answer(MessageWire.of(await user.conversations.append_tool_result(id, **body.arguments())), 201)
 
 

@@ -14,7 +14,7 @@ from recollect.errors import InvalidArgumentError, NotAllowedError, RecollectErr
 from recollect.server.answers import answer, problems
 from recollect.server.callers import Caller, CallerIs
 from recollect.server.disconnects import while_awaited
-from recollect.server.external_tools import Continuation
+from recollect.server.external_tools import Continuation, check_appended
 from recollect.server.idempotency import HEADER, TURN, goes_on
 from recollect.server.problems import request_id_of, told
 from recollect.server.route import Route
@@ -101,6 +101,7 @@ async def run_turn(
     """
     given, rest = _arguments(body, request.headers.get(HEADER), traceparent), Continuation(body)
     await rest.check(caller.user, id)
+    await check_appended(caller.user, id, body.content)
     given.update(model=_served_by(caller.model(body.model), body.provider), tools=rest.tools, approvals=rest.approvals)
     given["options"] = {**given.get("options", {}), **await _bounds(caller.user, id, body, rest)}
     given.pop("max_cycles", None)
