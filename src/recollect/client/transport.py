@@ -88,7 +88,7 @@ class Transport:
             given.setdefault("Idempotency-Key", f"client-{secrets.token_hex(16)}")
         has_key, content = "Idempotency-Key" in given, _content(body, given)
         for look in range(LOOKS + 1):
-            answer = await self._answered(method, path, given, _query(query), content, may_repeat=is_read or has_key)
+            answer = await self._answered(method, path, given, _query(query), content, is_read=is_read, has_key=has_key)
             try:
                 return read(answer)
             except RequestInProgressError:
@@ -98,9 +98,18 @@ class Transport:
         raise AssertionError("unreachable")
 
     async def _answered(
-        self, method: str, path: str, headers: Mapping[str, str], query: Any, content: bytes | None, *, may_repeat: bool
+        self,
+        method: str,
+        path: str,
+        headers: Mapping[str, str],
+        query: Any,
+        content: bytes | None,
+        *,
+        is_read: bool,
+        has_key: bool,
     ) -> httpx2.Response:
         """Any answer; one that says to come again is the last one's."""
+        may_repeat = is_read or has_key
         for attempt in range(self._retries + 1):
             last = attempt == self._retries
             try:
@@ -114,6 +123,8 @@ class Transport:
                 await asyncio.sleep(_pause(attempt))
                 continue
             if last or answer.status_code not in AGAIN or not (may_repeat or answer.status_code == 429):
+                return answer
+            if not is_read and _is_in_doubt(answer):  # it may have been done: that is for the caller to see
                 return answer
             await asyncio.sleep(_pause(attempt, answer.headers.get("Retry-After")))
         raise AssertionError("unreachable")
@@ -241,6 +252,13 @@ def _query(given: Mapping[str, Any] | None) -> dict[str, Any]:
             if isinstance(each, str) and not checks.is_id(each):
                 raise InvalidArgumentError(f"{name} holds characters that cannot be sent: {each!r:.80}.")
     return found
+
+
+def _is_in_doubt(answer: httpx2.Response) -> bool:
+    try:
+        return bool((json.loads(answer.content).get("data") or {}).get("inDoubt"))
+    except (ValueError, AttributeError):  # a proxy's
+        return False
 
 
 def _pause(attempt: int, asked: str | None = None) -> float:

@@ -79,15 +79,17 @@ async def answered_once(request: Request, handle: Handle, lease: timedelta) -> R
         return Response(begun.body, begun.status, {**begun.headers, REPLAYED: "true"}, begun.content_type or None)
     try:
         response = await handle(request)
-    except StoreError as error:
-        if not error.in_doubt:  # else it may be there: for as long as the lease, nobody does it again unseen
-            await claim.abandon(begun)
-        raise
-    except BaseException:  # also what ends the server: another one is asked next
-        await asyncio.shield(claim.abandon(begun))
+    except BaseException as error:
+        # What may have been done is not done again unseen. A turn is: its message is stored once by the same key.
+        if lease == LEASES["turn"] or not _may_be_done(error):
+            await asyncio.shield(claim.abandon(begun))
         raise
     await claim.end(begun, response)
     return response
+
+
+def _may_be_done(error: BaseException) -> bool:
+    return isinstance(error, asyncio.CancelledError) or (isinstance(error, StoreError) and error.in_doubt)
 
 
 def goes_on(response: Response) -> Response:

@@ -29,7 +29,7 @@ AWAY = {
     "the issuer": told(503, "issuer-unavailable"),
     "the store": told(503, "store-unavailable"),
     "a locked store": told(503, "store-busy"),
-    "too many": told(429, "rate-limited", '{"retry_after": 0.05}'),
+    "too many": told(429, "rate-limited", '{"retryAfter": 0.05}'),
 }
 
 
@@ -79,6 +79,18 @@ async def test_a_subscription_that_cannot_begin_says_why(why: str) -> None:
         gate.answer = AWAY[why]
         with pytest.raises((RemoteUnavailableError, StoreError, RateLimitedError)):
             await anext(client.user("maya").events.subscribe())
+
+
+async def test_what_may_have_been_done_is_told_at_once_and_not_sent_again() -> None:
+    async with talking(Recollect(":memory:"), Gate) as (client, gate):
+        gate.answer = told(503, "store-unavailable", '{"inDoubt": true}')
+        with pytest.raises(StoreError) as caught:
+            await client.user("maya").conversations.create("chat")
+        assert caught.value.in_doubt
+        assert gate.times == 1
+        with pytest.raises(StoreError):
+            await client.user("maya").conversations.list()
+        assert gate.times == 4, "asking again for a list does no harm"
 
 
 async def test_a_turn_that_comes_too_late_is_told_so() -> None:

@@ -15,7 +15,7 @@ from recollect import Recollect
 from recollect.errors import StoreUnavailableError
 from recollect.server import ServerSettings, create_app
 from recollect.stores import KeptAnswer
-from recollect.testing import ScriptedModel, calls, says
+from recollect.testing import FunctionModel, ScriptedModel, calls, says
 from tests.support.http_server import calling
 
 CHAT = {"namespace": "chat"}
@@ -139,22 +139,45 @@ async def test_what_may_have_been_done_is_not_done_again_unseen(
     assert await count(rc) == 1
 
 
-async def test_a_request_that_the_server_cuts_off_frees_its_key(
-    rc: Recollect, maya: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("is_turn", [False, True])
+async def test_what_the_server_cuts_off_is_done_again_only_if_that_is_harmless(
+    is_turn: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun = asyncio.Event()
 
-    async def hangs(*given: Any) -> Any:
+    async def hangs(request: Any) -> str:
         begun.set()
         await asyncio.Event().wait()
+        return ""
 
-    with monkeypatch.context() as patched:
-        patched.setattr(rc.store.conversations, "create", hangs)
-        asking = asyncio.create_task(maya.post("/ai-conversations", json=CHAT, headers=KEY))
-        await begun.wait()
-        asking.cancel()  # in this process, the task of the caller is that of the server
-        await asyncio.gather(asking, return_exceptions=True)
-    assert (await maya.post("/ai-conversations", json=CHAT, headers=KEY)).status_code == 201
+    async with Recollect(":memory:", model=FunctionModel(hangs), worker=False) as rc:
+        talk = await rc.user("local").conversations.create("chat")
+        create = rc.store.conversations.create
+
+        async def creates(*given: Any) -> Any:
+            await create(*given)
+            return await hangs(given)
+
+        monkeypatch.setattr(rc.store.conversations, "create", creates)
+        path, body = "/ai-conversations", dict(CHAT)
+        if is_turn:
+            path, body = f"/ai-conversations/{talk.id}/run-turn", {"userText": "Hi"}
+        async with calling(create_app(rc, ServerSettings(open=True), opens=False)) as client:
+            for _ in range(2):
+                begun.clear()
+                asking = asyncio.create_task(client.post(path, json=body, headers=KEY))
+                waiting = asyncio.create_task(begun.wait())
+                await asyncio.wait({asking, waiting}, return_when=asyncio.FIRST_COMPLETED)
+                asking.cancel()  # in this process, the task of the caller is that of the server
+                [answer] = await asyncio.gather(asking, return_exceptions=True)
+                waiting.cancel()
+        if is_turn:
+            assert isinstance(answer, asyncio.CancelledError), "it was asked again"
+            assert len(await rc.user("local").conversations.messages(talk.id)) == 1
+        else:
+            assert isinstance(answer, httpx2.Response)
+            assert answer.json()["code"] == "request-in-progress"
+            assert len(await rc.user("local").conversations.list()) == 2
 
 
 async def test_keys_of_users_are_apart(rc: Recollect, app: Any) -> None:
