@@ -50,7 +50,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._head_size = 0 if self._has_moved else self._head_size + len(data)
         if self._head_size > HEAD_BYTES and not self.transport.is_closing():
             self.send_400_response(f"The head of a request has at most {HEAD_BYTES} bytes here.")
-        elif self._deadline is None:
+        elif self._head_size and self._deadline is None:  # a connection that is idle is uvicorn's to end
             self._begin_waiting()
 
     def on_headers_complete(self) -> None:

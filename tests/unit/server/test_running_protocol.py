@@ -80,6 +80,16 @@ async def test_an_answer_that_takes_long_is_not_cut_short_by_the_next_request() 
     assert heard.count(b" 200 ") == 1
 
 
+async def test_after_a_slow_answer_a_connection_stays_as_long_as_after_a_quick_one() -> None:
+    class Slow(BoundedProtocol):
+        head_seconds = 0.6
+
+    last = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    async with serving(Answers(0.5), http=Slow, timeout_keep_alive=30) as url:
+        heard = await said(url, HEAD + b"\r\n", last, pause=0.9)
+    assert heard.count(b" 200 ") == 2
+
+
 async def test_requests_that_come_in_time_are_answered_one_after_another() -> None:
     async with serving(Answers(), http=Hasty) as url:
         last = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
