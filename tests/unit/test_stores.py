@@ -30,6 +30,7 @@ from recollect import (
 from recollect.stores import open_store
 from recollect.stores.catalogue import migrations, statements
 from recollect.stores.postgres.quoting import identifier, literal
+from recollect.stores.rows import to_json
 from recollect.testing import FunctionModel, ScriptedModel, calls, says
 
 
@@ -457,6 +458,14 @@ def test_the_time_can_be_set_through_the_synchronous_face() -> None:
     with Recollect(":memory:") as rc:
         rc.clock = lambda: datetime(2020, 1, 1, tzinfo=UTC)
         assert rc.user("maya").conversations.create("chat").created_at.year == 2020
+
+
+def test_what_is_in_itself_is_refused_and_not_followed() -> None:
+    endless: dict[str, Any] = {"amount": math.inf}
+    endless["again"] = endless
+    with pytest.raises(ValueError, match="nested"):
+        to_json(endless)
+    assert to_json({"amount": math.inf, "all": (1, -math.inf)}) == '{"amount":null,"all":[1,null]}'
 
 
 async def test_numbers_that_json_cannot_hold_are_refused_or_become_nothing() -> None:

@@ -52,6 +52,7 @@ def to_json(value: Any) -> str:
     try:
         return strict_json(value)
     except ValueError:
+        check_depth(value)  # also what is in itself
         return strict_json(_finite(value))
 
 
