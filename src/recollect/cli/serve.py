@@ -182,6 +182,10 @@ def told(options: ServeOptions, address: str) -> list[str]:
 
     mcp = ", MCP at /mcp" if importlib.util.find_spec("mcp") else ""
     lines = [f"Recollect serves {address}: its paths are described at /docs{mcp}."]
+    if options.model is None and not options.agents:  # agents bring models of their own
+        lines.append(
+            "There is no model, so what is said is kept and recalled, but not answered: name one with --model."
+        )
     if options.open:
         kept = f"make a key with {key_command(options.url)} and start again."
         then = "a store in memory has none." if options.url == ":memory:" else kept
