@@ -50,7 +50,7 @@ def _read(values: dict[str, Any]) -> Operation[tuple[list[Event], int]]:
     # The end is read first: what is committed in between lies after it, and is left for the next time.
     until = yield from _latest()
     found = yield "platform_events_read", {**values, "until": until}
-    events = [rows.event(row) for row in found]
+    events = rows.events(found)
     if len(events) == values["limit"] and events:
         return events, events[-1].position
     return events, max(until, values["after"])

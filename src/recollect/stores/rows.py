@@ -6,7 +6,6 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from functools import lru_cache
 from typing import Any
 
 from recollect.errors import InvalidArgumentError
@@ -130,16 +129,16 @@ def _chat(role: str, content: str, meta: str | None) -> list[Message]:
     return chat_messages(role, stored_blocks(json.loads(content)), state)
 
 
-_scope = lru_cache(maxsize=256)(Scope)
-"""Events that follow each other are mostly of the same few users."""
-
-
-def event(row: Sequence[Any]) -> Event:
-    """A row of `events`."""
-    position, type, tenant_id, app_id, user_id, subject_id, data, created_at = row
-    # As it was written, without spaces around: looking for them costs more than reading it, and feeds read many.
-    read = _decode(data)[0]
-    return Event(position, type, _scope(tenant_id, app_id, user_id), subject_id, read, from_micros(created_at))
+def events(found: Sequence[Sequence[Any]]) -> list[Event]:
+    """Rows of `events`, which are mostly of the same few users."""
+    scopes: dict[tuple[str, str, str], Scope] = {}
+    made = []
+    for position, type, tenant_id, app_id, user_id, subject_id, data, created_at in found:
+        whose = (tenant_id, app_id, user_id)
+        scope = scopes.get(whose) or scopes.setdefault(whose, Scope(*whose))
+        # As it was written, without spaces around: looking for them costs more than reading it, and feeds read many.
+        made.append(Event(position, type, scope, subject_id, _decode(data)[0], from_micros(created_at)))
+    return made
 
 
 def draft_values(draft: MessageDraft) -> dict[str, Any]:
