@@ -44,7 +44,7 @@ def store_error(error: BaseException, place: str, *, in_doubt: bool = False) -> 
     if is_lost(error):
         return StoreUnavailableError(f"{place} cannot be reached: {error}.{doubt}", in_doubt=in_doubt)
     state = getattr(error, "sqlstate", None) or ""
-    if state == "54000":  # a row of an index has less than 2,704 bytes
+    if state == "54000" and "index row" in str(error):  # it has less than 2,704 bytes
         return InvalidArgumentError("the names in it are too long together for PostgreSQL to find it by: shorten them.")
     if state == "53100":
         return StoreFullError(f"The disk of {place} is full: {error}. Free some space and try again.")
