@@ -76,12 +76,16 @@ async def test_those_that_hang_take_no_place_once_nobody_waits_for_them() -> Non
 async def test_a_call_that_is_cancelled_while_it_waits_never_runs() -> None:
     threads, release = Threads(most=1, idle_seconds=0.01), threading.Event()
     called: list[int] = []
+    went_on = threading.Event()
     first = asyncio.create_task(threads.run(release.wait))
     second = asyncio.create_task(threads.run(called.append, 2))
     third = asyncio.create_task(threads.run(called.append, 3))
+    last = asyncio.create_task(threads.run(went_on.set))
     await asyncio.sleep(0)
     second.cancel()
     release.set()
+    assert went_on.wait(20)  # the thread goes on before the cancelled task has run again
+    await last
     await first
     await third
     assert called == [3]

@@ -56,6 +56,11 @@ class _Call:
         self.value: Any = None
         self.error: BaseException | None = None
 
+    @property
+    def wanted(self) -> bool:
+        """Whether somebody still waits. A cancelled wait shows here before its task has run again."""
+        return not self._future.done()
+
     def tell(self) -> None:
         """Hand over what came of it."""
         with contextlib.suppress(RuntimeError):  # the event loop is closed: nobody waits
@@ -135,13 +140,16 @@ class Threads:
 
     def _next(self) -> _Call | None:
         """The next call to run, if there is one and room for it."""
-        if not self._waiting or self._awaited >= self._most:
-            return None
-        call = self._waiting.popleft()
-        call.state = _State.RUNNING
-        self._awaited += 1
-        self._running += 1
-        return call
+        while self._waiting and self._awaited < self._most:
+            call = self._waiting.popleft()
+            if not call.wanted:
+                call.state = _State.LEFT
+                continue
+            call.state = _State.RUNNING
+            self._awaited += 1
+            self._running += 1
+            return call
+        return None
 
     def _begin(self, call: _Call | None) -> None:
         """Give it to a thread that has nothing to do, or to a new one."""
