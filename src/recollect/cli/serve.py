@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+from collections.abc import Callable
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +13,7 @@ import typer
 from recollect.errors import ConfigurationError, MissingExtraError, RecollectError
 
 if TYPE_CHECKING:
+    from recollect.server.reception import Face
     from recollect.server.serve_options import ServeOptions
     from recollect.server.settings import JwtSettings
 
@@ -94,9 +96,18 @@ def serve(
         list[str] | None, option("trust-proxy", "The address of a proxy that says who calls.")
     ] = None,
     log_format: Annotated[LogForm, option("log-format", "JSON, or text for people.")] = LogForm.AUTO,
+    console: Annotated[
+        bool | None,
+        typer.Option(
+            "--console/--no-console",
+            envvar="RECOLLECT_CONSOLE",
+            help="Pages for people at /console: by default if its extra is installed and one process serves.",
+            show_default=False,
+        ),
+    ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Tell more.")] = False,
 ) -> None:
-    """Serve conversations, memory and agents over HTTP: REST, streams, an OpenAI-compatible API, and MCP.
+    """Serve conversations, memory and agents over HTTP: REST, streams, an OpenAI-compatible API, MCP, and a console.
 
     Every option can be given in the environment as well: RECOLLECT_URL, RECOLLECT_PORT and so on. Lists are separated
     by spaces there.
@@ -142,6 +153,7 @@ def serve(
             trust_proxy=tuple(trust_proxy or ()),
             log_format=log_format.value,
             verbose=verbose,
+            faces=_faces(console, workers),
         )
         code = run(options)
     except RecollectError as error:
@@ -182,6 +194,8 @@ def told(options: ServeOptions, address: str) -> list[str]:
 
     mcp = ", MCP at /mcp" if importlib.util.find_spec("mcp") else ""
     lines = [f"Recollect serves {address}: its paths are described at /docs{mcp}."]
+    if options.faces:
+        lines.append(f"Open {address}/console/ in a browser.")
     if options.model is None and not options.agents:  # agents bring models of their own
         lines.append(
             "There is no model, so what is said is kept and recalled, but not answered: name one with --model."
@@ -193,6 +207,18 @@ def told(options: ServeOptions, address: str) -> list[str]:
             f"There is no API key, so everyone on this machine may do everything, and nobody else anything: {then}"
         )
     return lines
+
+
+def _faces(console: bool | None, workers: int) -> tuple[Callable[[], Face], ...]:
+    """The console, if it is wanted, or could be had and nobody said otherwise."""
+    if console is None:
+        console = workers == 1 and importlib.util.find_spec("nicegui") is not None
+    if not console:
+        return ()
+    from recollect.console import console_face
+
+    console_face()
+    return (console_face,)
 
 
 def _jwt(issuer: str | None, audience: str | None, jwks_url: str | None, **more: Any) -> JwtSettings | None:

@@ -24,6 +24,7 @@ from recollect.server.observing import Observing
 from recollect.server.openai.errors import OpenAIErrors
 from recollect.server.openapi import describe, named
 from recollect.server.problems import on_http_error, on_recollect_error, on_validation_error
+from recollect.server.reception import Face
 from recollect.server.routes import all_routers, conversations
 from recollect.server.settings import ServerSettings
 from recollect.server.stopping import Stopping
@@ -35,14 +36,21 @@ _UNOBSERVED: Any = dict.fromkeys(("tracing", "metrics", "logs", "operation_spans
 
 
 def create_app(
-    rc: Recollect, settings: ServerSettings | None = None, *, agents: Iterable[Agent] = (), opens: bool = True
+    rc: Recollect,
+    settings: ServerSettings | None = None,
+    *,
+    agents: Iterable[Agent] = (),
+    opens: bool = True,
+    faces: Iterable[Face] = (),
 ) -> FastAPI:
     """The server of a Recollect, as an ASGI application: `uvicorn.run(create_app(rc))`.
 
     It opens the Recollect when it starts and closes it when it ends, unless `opens` is False: then that is yours.
     `agents` are those with routes that are served under `/ai-agents`, besides what `rc.register_agent` knows. Without
     `ServerSettings(open=True)` every request needs a credential: `rc.keys.create(...)`, or `recollect keys create`.
+    `faces` are pages for people: `recollect.console.ConsoleFace()`.
     """
+    pages = tuple(faces)
     home = Home(rc, settings or ServerSettings(), _named(agents))
 
     @asynccontextmanager
@@ -76,13 +84,15 @@ def create_app(
     mcp = add_mcp(app, home.settings)
     describe(app)
     app.add_middleware(Express, route=conversations.append_route())
-    app.add_middleware(Guard, home=home, access=Access(rc, home.settings))
+    app.add_middleware(Guard, home=home, access=Access(rc, home.settings), faces=pages)
     add_cors(app, home.settings)
     app.state.home = home
     app.state.stopping = Stopping()
     app.state.readiness = health.Readiness(rc)
     app.state.metrics = metrics.Metrics()
     app.add_middleware(OpenAIErrors)
+    for face in pages:
+        face.add_to(app)
     app.add_middleware(Observing, metrics=app.state.metrics)  # the last one added is the outermost
     return app
 

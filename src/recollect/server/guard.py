@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -16,6 +17,7 @@ from recollect.server.heads import Refused, read_head, user_named
 from recollect.server.hosts import Hosts
 from recollect.server.problems import problem, problem_of
 from recollect.server.rates import AtOnce, Failures, Rates
+from recollect.server.reception import Face, Reception, guarded
 
 PUBLIC = frozenset({"/health/live", "/health/ready", "/metrics", "/openapi.json", "/docs"})
 """What is answered without a credential, and under any name: whoever looks after a server asks by its address."""
@@ -24,10 +26,11 @@ PUBLIC = frozenset({"/health/live", "/health/ready", "/metrics", "/openapi.json"
 class Guard:
     """Lets a request in, with its caller in `scope["state"]["caller"]`, or answers with what is wrong.
 
-    `scope["state"]["is_still_valid"]` tells later whether the credential still holds. WebSockets are closed.
+    `scope["state"]["is_still_valid"]` tells later whether the credential still holds. WebSockets are closed,
+    but for those of `faces`, which are for people: the reception lets them in.
     """
 
-    def __init__(self, app: ASGIApp, home: Home, access: Access) -> None:
+    def __init__(self, app: ASGIApp, home: Home, access: Access, faces: Sequence[Face] = ()) -> None:
         settings = home.settings
         self._app = app
         self._home = home
@@ -36,10 +39,15 @@ class Guard:
         self._rates = Rates(home.rc.store.rate_windows, settings.rate_limit)
         self._at_once = AtOnce(settings.concurrency)
         self._failures = Failures(settings.failure_limit)
+        self._reception = Reception(faces, home, access, self._hosts, self._failures) if faces else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
+            return
+        face = None if self._reception is None else self._reception.face_of(_path(scope))
+        if face is not None:
+            await self._show(face, scope, receive, send)
         elif scope["type"] == "http":
             await self._answer(scope, receive, send)
         else:
@@ -65,6 +73,24 @@ class Guard:
         finally:
             if counted is not None:
                 self._at_once.leave(counted)
+
+    async def _show(self, face: Face, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a person's browser."""
+        assert self._reception is not None
+        scope.setdefault("state", {})
+        if scope["type"] != "http":
+            if await self._reception.admit(face, _path(scope), scope, receive) is None:
+                await self._app(scope, receive, send)
+            else:
+                await send({"type": "websocket.close", "code": 1008, "reason": "Log in first."})
+            return
+        settings = self._home.settings
+        exchange = Exchange(receive, guarded(send), settings.body_bytes, settings.body_seconds)
+        answer = await self._reception.admit(face, _path(scope), scope, exchange.receive)
+        if answer is None:
+            await self._pass_on(scope, receive, guarded(send), exchange)
+        else:
+            await answer(scope, receive, guarded(send))
 
     async def _pass_on(self, scope: Scope, receive: Receive, send: Send, exchange: Exchange) -> None:
         """Have the request answered; what was wrong with its body is the answer, if none has begun."""

@@ -39,6 +39,7 @@ log = logging.getLogger("recollect.server")
 
 BACKLOG = 2_048
 KEEP_ALIVE_SECONDS = 15
+LARGEST_FRAME = 1_000_000
 CANCEL_SECONDS = 5.0
 """How long requests that were cut off have to come to an end, before the store is closed."""
 
@@ -134,7 +135,7 @@ async def serve(
     rc, agents = built(options)
     async with rc:
         await rc.warm_up()
-        app = create_app(rc, options.settings, agents=agents, opens=False)
+        app = create_app(rc, options.settings, agents=agents, opens=False, faces=[make() for make in options.faces])
         await Server(app, options, on_ready, is_supervised=is_supervised).serve([bound])
     log.info("stopped")
 
@@ -201,7 +202,9 @@ def _config(app: FastAPI, options: ServeOptions) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         http=BoundedProtocol,
-        ws="none",
+        # Only pages for people use WebSockets; what comes by them are clicks and texts, not files.
+        ws="websockets-sansio" if options.faces else "none",
+        ws_max_size=LARGEST_FRAME,
         lifespan="on",
         interface="asgi3",
         workers=1,

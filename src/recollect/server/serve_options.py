@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from recollect.errors import ConfigurationError
 from recollect.server.logs import LogFormat
 from recollect.server.settings import JwtSettings, ServerSettings
 
+if TYPE_CHECKING:
+    from recollect.server.reception import Face
+
 
 @dataclass(frozen=True, slots=True)
 class ServeOptions:
     """How to serve. `agents` are files, folders, or `module:attribute`; `models` may be named by callers besides
-    `model`. `trust_proxy` are addresses of proxies whose word on who calls is taken. `open` is found out by
-    `checked`, not given."""
+    `model`. `trust_proxy` are addresses of proxies whose word on who calls is taken. `faces` make pages for people.
+    `open` is found out by `checked`, not given."""
 
     url: str = field(default="recollect.db", repr=False)
     host: str = "127.0.0.1"
@@ -42,6 +46,7 @@ class ServeOptions:
     trust_proxy: tuple[str, ...] = ()
     log_format: LogFormat = "auto"
     verbose: bool = False
+    faces: tuple[Callable[[], Face], ...] = ()
     open: bool = False
 
     def __post_init__(self) -> None:
@@ -51,6 +56,8 @@ class ServeOptions:
             raise ConfigurationError(
                 "Several workers need PostgreSQL (--url postgresql://…): one process serves a SQLite file."
             )
+        if self.workers > 1 and self.faces:
+            raise ConfigurationError("The console needs one process, as its pages live in it: leave out --workers.")
         if "*" in self.trust_proxy:
             raise ConfigurationError(
                 "trust_proxy names a proxy's address: '*' would take everyone's word on who they are."

@@ -1,0 +1,111 @@
+"""Who sits before a page: their credential, whose memory they look at, and how what they do goes wrong."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
+
+from nicegui import ui
+from starlette.requests import Request
+
+from recollect.app import Recollect
+from recollect.console.face import PATH
+from recollect.errors import NotAllowedError, RecollectError
+from recollect.server.callers import Caller
+from recollect.user import User
+
+if TYPE_CHECKING:
+    from recollect.agent import Agent
+
+log = logging.getLogger("recollect.console")
+
+
+class Seat:
+    """A page's view of the server, as its credential allows.
+
+    `query` is the page's own part of its address. Whose memory it is stands there as well (`?user=`), so that a link
+    can be kept and two tabs can show two users; a credential that is fixed to one user shows that one only.
+    """
+
+    def __init__(self, caller: Caller, query: Mapping[str, str], is_still_valid: Callable[[], Awaitable[bool]]) -> None:
+        self.caller = caller
+        self.query = query
+        self._is_still_valid = is_still_valid
+
+    @classmethod
+    def of(cls, request: Request) -> Seat:
+        """The seat of a request that the reception let in."""
+        state = request.scope["state"]
+        return cls(state["caller"], dict(request.query_params), state["is_still_valid"])
+
+    @property
+    def rc(self) -> Recollect:
+        """The Recollect that is served."""
+        return self.caller.home.rc
+
+    @property
+    def agents(self) -> Mapping[str, Agent]:
+        """The agents with routes that are served."""
+        return self.caller.home.agents
+
+    @property
+    def user_id(self) -> str | None:
+        """Whom the page is about; None if the credential is for any user and none was named."""
+        return self.caller.principal.user_id or self.query.get("user") or self.caller.user_id
+
+    @property
+    def user(self) -> User:
+        """The handle of that user; raises `NotAllowedError` or `InvalidArgumentError`."""
+        return self.caller.user if self.user_id is None else self.caller.user_of(self.user_id)
+
+    @property
+    def may_choose(self) -> bool:
+        """Whether the credential is for any user of its app."""
+        return self.caller.principal.user_id is None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether everyone on this machine is let in, so that nobody logs out."""
+        return self.caller.home.settings.open
+
+    def link(self, path: str, **query: str | None) -> str:
+        """The address of a page of the console, for the same user: `seat.link("/atom", id=atom.id)`."""
+        named = {"user": self.query.get("user"), **query}
+        given = {name: value for name, value in named.items() if value is not None}
+        return f"{PATH}{path}" + (f"?{urlencode(given)}" if given else "")
+
+    def doing(self, handler: Callable[..., Any]) -> Callable[..., Awaitable[None]]:
+        """An event handler whose errors are told in one sentence, and which acts only while the credential holds.
+
+        All handlers that read or change something go through it.
+        """
+        wanted = len(inspect.signature(handler).parameters)
+
+        async def handle(*given: Any) -> None:
+            if not await self._is_still_valid():
+                ui.navigate.to(self.link("/"))  # the reception asks for another one
+                return
+            try:
+                outcome = handler(*given[:wanted])
+                if inspect.isawaitable(outcome):
+                    await outcome
+            except RecollectError as error:
+                tell(str(error), is_wrong=True)
+
+        return handle
+
+    def require_admin(self) -> None:
+        """Refuse whoever has no admin rights."""
+        if not self.caller.is_admin:
+            raise NotAllowedError("That page needs a credential with the role 'admin'.")
+
+
+def tell(text: str, *, is_wrong: bool = False) -> None:
+    """Show a sentence for a while; what is wrong stays until it is read."""
+    if is_wrong:
+        ui.notify(text, type="negative", timeout=0, close_button="OK", multi_line=True, position="top")
+    else:
+        ui.notify(text, type="positive", position="top")
