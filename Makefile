@@ -6,7 +6,7 @@ SERVERS := $(VENV)/.servers
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 OPENSEARCH := tests/support/servers/opensearch/pom.xml
 
-.PHONY: run test check format bench clean
+.PHONY: run test check format docs bench clean
 
 run: $(READY)  ## chats that are remembered, conversations kept and turned into memories, a flight booked, a session kept, a memory served; run it twice
 	$(BIN)/python examples/chatting.py
@@ -30,6 +30,9 @@ format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+docs: $(READY)  ## the documentation as a site, in .site/; broken links and references fail
+	$(BIN)/zensical build --clean --strict
+
 bench: $(SERVERS)  ## beside the peers, in one run
 	$(BIN)/python bench/loop.py
 	$(BIN)/python bench/persist.py
@@ -41,7 +44,7 @@ bench: $(SERVERS)  ## beside the peers, in one run
 	$(BIN)/python bench/server.py
 
 clean:
-	rm -rf $(VENV) .bench dist
+	rm -rf $(VENV) .bench .cache .site dist
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Recollect needs Python 3.11 or later; set PYTHON=...")'

@@ -1,0 +1,49 @@
+"""For the site: the examples in docstrings, which are doctests, become blocks of code.
+
+Without this, Markdown takes a `>>>` for three quotations.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import griffe
+
+
+def fence(text: str) -> str:
+    """The text with each run of doctest lines, prompt to blank line, as a fenced block.
+
+    >>> print(fence("Add.\\n\\n>>> 1 + 1\\n2\\n\\nThat is all."))
+    Add.
+    <BLANKLINE>
+    ```pycon
+    >>> 1 + 1
+    2
+    ```
+    <BLANKLINE>
+    That is all.
+    """
+    lines: list[str] = []
+    inside = False
+    for line in text.splitlines():
+        if inside and not line.strip():
+            lines.append("```")
+            inside = False
+        elif not inside and line.startswith(">>> "):
+            lines.append("```pycon")
+            inside = True
+        lines.append(line)
+    if inside:
+        lines.append("```")
+    return "\n".join(lines)
+
+
+class Doctests(griffe.Extension):
+    """Fences the doctests of every docstring that griffe reads, and leaves methods such as `__repr__` out."""
+
+    def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
+        """Called by griffe for each module, class, function and attribute."""
+        if obj.is_special:
+            obj.public = False
+        if obj.docstring is not None:
+            obj.docstring.value = fence(obj.docstring.value)

@@ -1,0 +1,122 @@
+"""Writes the pages of the reference that are lists: the names that `recollect` exports, and its commands.
+
+`python tools/reference.py` writes them; a test says when that is due.
+"""
+
+from __future__ import annotations
+
+import enum
+import inspect
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import typer
+
+import recollect
+from recollect.cli.commands import app
+
+PAGES = Path(__file__).parents[1] / "docs" / "reference"
+NOTE = "<!-- Written by tools/reference.py from the code. -->"
+
+
+def exported() -> str:
+    """The page of what `recollect` exports, by the module it comes from."""
+    homes: dict[str, list[str]] = {}
+    for name in recollect.__all__:
+        if name != "__version__":
+            homes.setdefault(recollect._HOME[name], []).append(name)
+    parts = [
+        "# What `recollect` exports",
+        NOTE,
+        "`from recollect import …`: the names that most programs need, loaded when first used.",
+    ]
+    for module in sorted(homes):
+        rows = [f"| [`{name}`][{module}.{name}] | {_summary(getattr(recollect, name))} |" for name in homes[module]]
+        parts += [f"## From `{module}`", "\n".join(["| name | what it is |", "|---|---|", *rows])]
+    return "\n\n".join(parts) + "\n"
+
+
+def commands() -> str:
+    """The page of the command line."""
+    parts = [
+        "# The command `recollect`",
+        NOTE,
+        "`pip install 'recollect[cli]'`. `recollect COMMAND --help` says the same as this page.",
+    ]
+    for path, command in walk(typer.main.get_command(app)):
+        parts += [f"## `{' '.join(path)}`", _prose(command.help or "")]
+        if rows := [row for parameter in command.params if (row := _row(parameter))]:
+            parts.append("\n".join(["| | what it is | default | in the environment |", "|---|---|---|---|", *rows]))
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def walk(command: Any, path: tuple[str, ...] = ("recollect",)) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every command that runs something, with the words it is called by."""
+    groups = getattr(command, "commands", None)
+    if groups is None:
+        yield path, command
+        return
+    for name, inner in groups.items():
+        if not inner.hidden:
+            yield from walk(inner, (*path, name))
+
+
+def _row(parameter: Any) -> str | None:
+    if getattr(parameter, "hidden", False) or parameter.name == "help":
+        return None
+    is_option = parameter.opts[0].startswith("-")
+    names = parameter.opts + parameter.secondary_opts if is_option else [parameter.name.upper()]
+    help_text = _prose(getattr(parameter, "help", None) or "")
+    if choices := _choices(parameter):
+        help_text = f"{help_text} One of {choices}.".strip()
+    if getattr(parameter, "multiple", False):
+        help_text = f"{help_text} May be given often.".strip()
+    cells = [", ".join(f"`{name}`" for name in names), help_text, _default(parameter), _variable(parameter)]
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _choices(parameter: Any) -> str:
+    annotation = parameter.type_descriptor.annotation
+    if not (inspect.isclass(annotation) and issubclass(annotation, enum.Enum)):
+        return ""
+    return ", ".join(f"`{choice.value}`" for choice in annotation)
+
+
+def _default(parameter: Any) -> str:
+    if parameter.required:
+        return "must be given"
+    default = parameter.default
+    if callable(default) or not parameter.show_default or default is None or default in (False, "", (), []):
+        return ""
+    if default is True:
+        return f"`{parameter.opts[0]}`"
+    shown = default.value if isinstance(default, enum.Enum) else default
+    return f"`{f'{shown:g}' if isinstance(shown, float) else shown}`"
+
+
+def _variable(parameter: Any) -> str:
+    variable = parameter.envvar
+    names = [variable] if isinstance(variable, str) else variable or []
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def _prose(text: str) -> str:
+    """Help as Markdown: angle brackets are text, and a form feed ends what is shown."""
+    return text.partition("\f")[0].replace("\b\n", "").replace("<", "&lt;").strip()
+
+
+def _summary(value: Any) -> str:
+    """The first sentence of its docstring, where it has one of its own."""
+    if not (inspect.isclass(value) or inspect.isroutine(value)):
+        return "a value" if isinstance(value, str) or not hasattr(value, "__origin__") else "a type"
+    first = (inspect.getdoc(value) or "").partition("\n\n")[0].replace("\n", " ")
+    return re.split(r"(?<=[.!?]) (?=[A-Z`])", first)[0].replace("|", "\\|")
+
+
+WRITERS = {"recollect.md": exported, "cli.md": commands}
+
+if __name__ == "__main__":
+    for name, write in WRITERS.items():
+        (PAGES / name).write_text(write())
