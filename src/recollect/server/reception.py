@@ -195,7 +195,8 @@ def _form(base: str, asked: str, wrong: str = "") -> str:
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Log in · Recollect</title>'
         f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style></head><body>'
         f'<h1>Recollect</h1>{told}<form method="post" action="{escape(action)}">'
-        '<label for="key">API key or token</label><input id="key" name="key" type="password" autocomplete="current-password" required autofocus>'
+        '<label for="key">API key or token</label>'
+        '<input id="key" name="key" type="password" autocomplete="current-password" required autofocus>'
         "<button>Log in</button></form><p>Whoever runs this server makes a key with <code>recollect keys create</code>."
         "</p></body></html>"
     )
