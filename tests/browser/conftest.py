@@ -1,0 +1,85 @@
+"""A real Chromium before a real `recollect serve`.
+
+One browser and one server for all tests of a process: a test takes a user of its own (`site.at("/", user="maya-7")`).
+A test whose browser complains fails, whatever else it found.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, Page, async_playwright
+from pytest_asyncio import is_async_test
+
+from tests.browser.serving import Site, site_of
+from tests.browser.watching import DESK, Complaints
+
+ARGUMENTS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+HERE = Path(__file__).parent
+SECONDS = 10.0
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """All of them share a loop, as they share a browser."""
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.browser)
+            if is_async_test(item):
+                item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
+
+
+def _chromium() -> str:
+    found = shutil.which("chromium") or shutil.which("chromium-browser")
+    if found is None:
+        reason = "there is no chromium on this machine: install Debian's package of that name"
+        if os.environ.get("RECOLLECT_REQUIRE_SERVERS") == "1" and os.geteuid() == 0:
+            pytest.fail(reason)
+        pytest.skip(reason)
+    return found
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def browser() -> AsyncIterator[Browser]:
+    path = _chromium()
+    async with async_playwright() as playwright:
+        found = await playwright.chromium.launch(executable_path=path, args=list(ARGUMENTS))
+        yield found
+        await found.close()
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def site(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
+    """A server with nothing set up: no key, no model."""
+    async with site_of(tmp_path_factory.mktemp("site") / "recollect.db") as found:
+        yield found
+
+
+@pytest.fixture
+def complaints() -> Complaints:
+    """What the browser says is wrong; `tolerate` what the test means to happen."""
+    return Complaints()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def page(browser: Browser, complaints: Complaints) -> AsyncIterator[Page]:
+    """A tab with no cookies."""
+    context = await browser.new_context(viewport=DESK, locale="en-GB", timezone_id="UTC")  # type: ignore[arg-type]
+    context.set_default_timeout(SECONDS * 1_000)
+    found = await context.new_page()
+    complaints.listen(found)
+    yield found
+    await context.close()
+    assert complaints.serious == []

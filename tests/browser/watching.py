@@ -1,0 +1,74 @@
+"""What a browser complains of while a test uses it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from playwright.async_api import ConsoleMessage, Error, Page, Request, Response
+
+SHOTS = Path(__file__).parents[2] / ".screenshots"
+PHONE = {"width": 390, "height": 844}
+DESK = {"width": 1280, "height": 800}
+
+
+@dataclass
+class Complaints:
+    """Errors in the console (broken content policies among them), of scripts, and requests that failed."""
+
+    heard: list[str] = field(default_factory=list)
+    tolerated: list[Callable[[str], bool]] = field(default_factory=list)
+
+    def listen(self, page: Page) -> None:
+        page.on("console", self._on_console)
+        page.on("pageerror", self._on_error)
+        page.on("requestfailed", self._on_failed)
+        page.on("response", self._on_response)
+
+    def tolerate(self, part: str) -> None:
+        """Do not mind complaints with these words in them: the test means them to happen."""
+        self.tolerated.append(lambda text: part in text)
+
+    @property
+    def serious(self) -> list[str]:
+        return [text for text in self.heard if not any(tolerates(text) for tolerates in self.tolerated)]
+
+    def _on_console(self, message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            self.heard.append(f"console {message.type}: {message.text}")
+
+    def _on_error(self, error: Error) -> None:
+        self.heard.append(f"script: {error}")
+
+    def _on_failed(self, request: Request) -> None:
+        # A page that is left gives up what it still loads.
+        if "ERR_ABORTED" not in (request.failure or ""):
+            self.heard.append(f"failed: {request.method} {request.url}: {request.failure}")
+
+    def _on_response(self, response: Response) -> None:
+        if response.status >= 400:
+            self.heard.append(f"refused: {response.status} {response.url}")
+
+
+async def shot(page: Page, name: str) -> Path:
+    """Keep a picture of the page, by that name and its width: `chat-390.png`."""
+    SHOTS.mkdir(exist_ok=True)
+    width = (page.viewport_size or {"width": 0})["width"]
+    path = SHOTS / f"{name}-{width}.png"
+    await page.screenshot(path=path)
+    return path
+
+
+async def looks(page: Page, name: str) -> None:
+    """Keep pictures at the widths of a desk and a phone, light and dark; fail if something does not fit the width."""
+    for size in (DESK, PHONE):
+        await page.set_viewport_size(size)  # type: ignore[arg-type]
+        for theme in ("light", "dark"):
+            await page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
+            await page.wait_for_timeout(350)  # menus and colours move for that long
+            await shot(page, f"{name}-{theme}")
+        over = await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        assert over <= 0, f"{name} is {over} px too wide at {size['width']} px"
+    await page.emulate_media(color_scheme="light")
+    await page.set_viewport_size(DESK)  # type: ignore[arg-type]
