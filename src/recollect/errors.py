@@ -19,6 +19,7 @@
     ├── AtomSupersededError           a later atom took its place; supersede that one
     ├── EmbeddingError                texts could not be turned into vectors
     ├── ExtractionError               a model's extraction could not be read; carries what it said
+    ├── ImportFormatError             a file of chats cannot be read; says where, and nothing was imported
     ├── JobLostError                  another worker has taken the job over
     ├── AccessError                   a server does not let it happen
     │   ├── NotAuthenticatedError         no credential, or one that is not valid (any more)
@@ -264,6 +265,15 @@ class ExtractionError(RecollectError):
         self.raw = raw
         self.usage = tuple(usage)
         super().__init__(message)
+
+
+class ImportFormatError(RecollectError):
+    """A file of chats is not what it should be: `path` names it, `problem` says what is wrong and where."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        self.path = path
+        self.problem = problem
+        super().__init__(f"{path}: {problem}")
 
 
 class JobLostError(RecollectError):

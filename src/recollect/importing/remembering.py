@@ -1,0 +1,68 @@
+"""From imported conversations to memories."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from recollect.importing.handles import ImportMemory
+from recollect.importing.values import ImportProgress
+from recollect.types.jobs import Job, JobStatus
+from recollect.types.times import utc_now
+
+LOOK_SECONDS = 0.5
+"""How often to tell how far it is."""
+
+MOST_JOBS = 1_000
+_UNENDED = ("queued", "running")
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """How many memories there are of what was imported, and how many jobs failed or are still to be done."""
+
+    memories: int = 0
+    failed: int = 0
+    waiting: int = 0
+
+
+async def bind(memory: ImportMemory, namespace: str, space: str) -> None:
+    """Let conversations of the namespace become memories of the space, if nothing does so yet."""
+    made = await memory.create_space(space, once=True)
+    user_id = made.scope.user_id
+    for binding in await memory.list_bindings():
+        own = binding.created_by == user_id
+        leads = made.id in binding.memory_space_ids if own else made.name in binding.memory_space_names
+        if leads and binding.matches(namespace, user_id):
+            return
+    await memory.create_binding({"namespace": namespace, "user_id": user_id}, [made.id], once=True)
+
+
+async def remember(memory: ImportMemory, ids: Sequence[str], tell: Callable[[ImportProgress], Any]) -> Remembered:
+    """Wait until jobs have made memories of these conversations, but not for those that wait for another attempt."""
+    wanted = set(ids)
+    tell(ImportProgress("remembering", 0, len(ids)))
+    done = False
+    while not done:
+        done = await memory.wait_for_extraction(LOOK_SECONDS)
+        left = [job for status in _UNENDED for job in await memory.list_jobs(status=status, limit=MOST_JOBS)]
+        now = utc_now()
+        done = done and not any(job.due_at <= now for job in left)
+        unended = {job.conversation_id for job in left if job.due_at <= now} & wanted
+        tell(ImportProgress("remembering", len(wanted) - len(unended), len(wanted)))
+    return await _counted(memory, ids)
+
+
+async def _counted(memory: ImportMemory, ids: Sequence[str]) -> Remembered:
+    memories = failed = waiting = 0
+    for id in ids:
+        for job in await memory.list_jobs(conversation_id=id, limit=MOST_JOBS):
+            memories += _made(job)
+            failed += job.status is JobStatus.FAILED
+            waiting += not job.status.is_over
+    return Remembered(memories, failed, waiting)
+
+
+def _made(job: Job) -> int:
+    return sum(count for name in ("added", "superseded") if isinstance(count := job.result.get(name), int))
