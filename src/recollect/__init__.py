@@ -100,7 +100,16 @@ _EXPORTS = {
     "recollect.tools": ("Tool", "tool"),
     "recollect.chat": (
         *("AnthropicModel", "Approval", "ChatOptions", "ChatRequest", "CompatibleModel", "GeminiModel"),
-        *("LoopResult", "Model", "OllamaModel", "OpenAIModel", "OpenRouterModel", "ProviderRegistration"),
+        *(
+            "LocalModel",
+            "LoopResult",
+            "Model",
+            "OfflineModel",
+            "OllamaModel",
+            "OpenAIModel",
+            "OpenRouterModel",
+            "ProviderRegistration",
+        ),
         *("XaiModel", "make_usage", "open_model", "run_loop", "run_loop_messages", "run_loop_stream"),
         *("run_loop_stream_messages", "stream_loop", "with_providers"),
     ),
@@ -156,8 +165,10 @@ if TYPE_CHECKING:
     from recollect.chat import ChatRequest as ChatRequest
     from recollect.chat import CompatibleModel as CompatibleModel
     from recollect.chat import GeminiModel as GeminiModel
+    from recollect.chat import LocalModel as LocalModel
     from recollect.chat import LoopResult as LoopResult
     from recollect.chat import Model as Model
+    from recollect.chat import OfflineModel as OfflineModel
     from recollect.chat import OllamaModel as OllamaModel
     from recollect.chat import OpenAIModel as OpenAIModel
     from recollect.chat import OpenRouterModel as OpenRouterModel

@@ -13,6 +13,7 @@ from recollect.access import Keys
 from recollect.admin import follow_erasures, usage
 from recollect.background import stopped
 from recollect.chat import Model
+from recollect.chat.choice import thinking
 from recollect.conversations import Conversations, checks
 from recollect.conversations.claims import TurnClaims
 from recollect.conversations.log import close_stale
@@ -53,11 +54,13 @@ class Recollect:
     """Conversations that are kept and memories of each user, in a file, in memory or in PostgreSQL.
 
     `url` is a path (`recollect.db`), `sqlite:///path`, `:memory:`, `postgresql://…`, or a store of your own. `model` is
-    used where none is named. Every `summary_every` turns a conversation's rolling summary is refreshed in the
-    background (None: never; `worker=False`: not by this process). `embedder` compares meanings: the bundled one by
-    default, another by name or as an object, or None to go by words alone. `extractor` makes memories of conversations
-    that bindings name: "llm", "verbatim" (word for word) or an object of your own; by default a model does if there is
-    one. `worker` runs jobs in this process, with `WorkerOptions` in its own way; False leaves them to others.
+    used where none is named: a name, a model object, or "auto" for the best at hand (`recollect.chat.choose_model`);
+    without one, `OfflineModel` answers from memory. Every `summary_every` turns a conversation's rolling summary is
+    refreshed in the background (None: never; `worker=False`: not by this process). `embedder` compares meanings: the
+    bundled one by default, another by name or as an object, or None to go by words alone. `extractor` makes memories of
+    conversations that bindings name: "llm", "verbatim" (word for word) or an object of your own; by default a model
+    does if there is one. `worker` runs jobs in this process, with `WorkerOptions` in its own way; False leaves them to
+    others.
     `close_stale_after` closes conversations in which nothing happened for so long, and `patterns` says how recurring
     episodes are looked for (None: not at all). `memory_bytes` bounds what is held of users' memories to answer quickly;
     spaces of more than `memory_atoms` are searched by the server instead, if it is PostgreSQL. `count_tokens` measures
@@ -115,7 +118,9 @@ class Recollect:
             store, {EXTRACT: self._extract}, schedules=self._schedules(), options=options, clock=self._now
         )
         jobs = Jobs(store, here if worker else None, clock=self._now)
-        self._runtime = Runtime(store, jobs, model, _checked(clock), summary_every, bool(worker), options.window_length)
+        self._runtime = Runtime(
+            store, jobs, thinking(model), _checked(clock), summary_every, bool(worker), options.window_length
+        )
         self._claims = TurnClaims(self._runtime)
         self._summaries = Summaries(self._runtime)
         self._turns = Turns(self._runtime, self._claims, self._summaries.consider)

@@ -18,17 +18,20 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from recollect.types.turns import Identity, Session
+
+if TYPE_CHECKING:
+    from recollect.types.context import WorkingContext
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is bound: session, sender and extras, where the turn is kept, once that is known, and the turn of the agent
-    whose it is, for tools that take a `ToolContext`."""
+    """What is bound: session, sender and extras, where the turn is kept, once that is known, what it was reminded of,
+    and the turn of the agent whose it is, for tools that take a `ToolContext`."""
 
     session: Session | None = None
     sender: Identity | None = None
@@ -36,6 +39,7 @@ class Request:
     conversation_id: str | None = None
     message_id: str | None = None
     agent: Any = field(default=None, repr=False, compare=False)
+    remembered: WorkingContext | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if type(self.extras) is not MappingProxyType:
@@ -59,6 +63,11 @@ def sender() -> Identity | None:
 def extras() -> Mapping[str, Any]:
     """What the application bound besides (`TurnInput.ctx_extras`); it cannot be changed. Empty outside of a turn."""
     return _current.get().extras
+
+
+def remembered() -> WorkingContext | None:
+    """What the turn that runs was reminded of, or None if nothing was looked for."""
+    return _current.get().remembered
 
 
 def current() -> Request:

@@ -544,10 +544,18 @@ async def test_the_model_of_the_whole_is_used_where_none_is_named(url: str) -> N
         assert str(await talks.run_turn(talk.id, user_text="Hi")) == "Hello!"
 
 
+async def test_where_no_model_is_set_the_offline_one_answers_and_is_noted(maya: User) -> None:
+    talks = maya.conversations
+    talk = await talks.create("chat")
+    outcome = await talks.run_turn(talk.id, user_text="Where do I live?")
+    assert outcome.text.startswith("I remember nothing about that. No model is set up")
+    [_, reply] = await talks.raw_turns(talk.id)
+    assert (reply.model, reply.provider) == ("offline", "offline")
+
+
 @pytest.mark.parametrize(
     ("given", "error", "problem"),
     [
-        ({"user_text": "Hi"}, ConfigurationError, "No model is set"),
         ({"model": "m", "user_text": "Hi", "content": "Hi"}, InvalidArgumentError, "not both"),
         ({"model": "m"}, InvalidArgumentError, "nothing to answer"),
         ({"model": "m", "user_text": "Hi", "approvals": {}}, InvalidArgumentError, "without user_text"),

@@ -13,6 +13,7 @@ from recollect.chat.budget import (
     estimate_tools_tokens,
     format_budget_breakdown,
 )
+from recollect.chat.choice import ModelAtHand, ModelChoice, choose_model, survey_models
 from recollect.chat.dispatch import dispatch_chat, dispatch_chat_stream
 from recollect.chat.history import repair_history
 from recollect.chat.loop import (
@@ -23,6 +24,7 @@ from recollect.chat.loop import (
     stream_loop,
 )
 from recollect.chat.model import ChatRequest, Model, ModelBase
+from recollect.chat.offline import OfflineModel
 from recollect.chat.options import ChatOptions
 from recollect.chat.registry import (
     Provider,
@@ -70,6 +72,7 @@ if TYPE_CHECKING:
         AnthropicModel,
         CompatibleModel,
         GeminiModel,
+        LocalModel,
         OllamaModel,
         OpenAIModel,
         OpenRouterModel,
@@ -77,7 +80,8 @@ if TYPE_CHECKING:
     )
 
 _ADAPTERS = (
-    *("AnthropicModel", "CompatibleModel", "GeminiModel", "OllamaModel", "OpenAIModel", "OpenRouterModel", "XaiModel"),
+    *("AnthropicModel", "CompatibleModel", "GeminiModel", "LocalModel", "OllamaModel", "OpenAIModel"),
+    *("OpenRouterModel", "XaiModel"),
 )
 
 __all__ = [
@@ -90,13 +94,17 @@ __all__ = [
     "ChatUsage",
     "CompatibleModel",
     "GeminiModel",
+    "LocalModel",
     "LoopResult",
     "LoopStep",
     "MaxIterationsError",
     "Message",
     "MessagePart",
     "Model",
+    "ModelAtHand",
     "ModelBase",
+    "ModelChoice",
+    "OfflineModel",
     "OllamaModel",
     "OpenAIModel",
     "OpenRouterModel",
@@ -116,6 +124,7 @@ __all__ = [
     "audio_part",
     "builtin_providers",
     "check_budget",
+    "choose_model",
     "close_models",
     "count_tokens_heuristic",
     "detect_provider",
@@ -141,6 +150,7 @@ __all__ = [
     "run_loop_stream",
     "run_loop_stream_messages",
     "stream_loop",
+    "survey_models",
     "system_message",
     "text_part",
     "tool_result_message",

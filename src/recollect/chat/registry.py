@@ -11,7 +11,7 @@ import functools
 import importlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +40,8 @@ class Provider(StrEnum):
     OPENROUTER = "openrouter"
     XAI = "xai"
     OLLAMA = "ollama"
+    LOCAL = "local"
+    OFFLINE = "offline"
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +211,8 @@ def _shipped() -> tuple[ProviderRegistration, ...]:
     gemini = ShippedAdapter("gemini:GeminiModel")
     xai = ShippedAdapter("openai:XaiModel")
     ollama = ShippedAdapter("openai:OllamaModel", strip="ollama/")
+    local = ShippedAdapter("local:LocalModel")
+    offline = ShippedAdapter("recollect.chat.offline:OfflineModel")
     return (
         entry(Provider.OPENROUTER, "OpenRouter", openrouter, OPENROUTER_PREFIXES, "vendor/model"),
         entry(
@@ -218,6 +222,14 @@ def _shipped() -> tuple[ProviderRegistration, ...]:
         entry(Provider.GEMINI, "Gemini", gemini, ("gemini", "models/gemini", "gemma"), "gemini-...", audio=True),
         entry(Provider.XAI, "xAI", xai, ("grok",), "grok-..."),
         entry(Provider.OLLAMA, "Ollama", ollama, ("ollama/",), "ollama/..."),
+        replace(
+            entry(Provider.LOCAL, "GGUF file", local, ("local/",), "path/to/model.gguf", vision=False),
+            detect=lambda model: model.endswith(".gguf") or model.startswith("local/"),
+        ),
+        replace(
+            entry(Provider.OFFLINE, "offline", offline, (), "offline", vision=False, tool_choice=False),
+            detect=lambda model: model == Provider.OFFLINE,
+        ),
     )
 
 
@@ -232,7 +244,8 @@ class ShippedAdapter:
     def open(self, model: str, **options: Any) -> ModelBase:
         """A new model object."""
         module, name = self._location.split(":")
-        made = getattr(importlib.import_module(f"recollect.chat.providers.{module}"), name)
+        path = module if "." in module else f"recollect.chat.providers.{module}"
+        made = getattr(importlib.import_module(path), name)
         opened: ModelBase = made(self._own_name(model), **options)
         return opened
 

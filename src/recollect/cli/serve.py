@@ -45,7 +45,9 @@ def serve(
     host: Annotated[str, option("host", "The address to serve on.")] = "127.0.0.1",
     port: Annotated[int, option("port", "The port to serve on.", min=0, max=65_535)] = 8765,
     workers: Annotated[int, option("workers", "Processes that serve; several need PostgreSQL.", min=1, max=64)] = 1,
-    model: Annotated[str | None, option("model", "The model that answers where none is named.")] = None,
+    model: Annotated[
+        str | None, option("model", "The model that answers where none is named: by default the best at hand.")
+    ] = None,
     allow_model: Annotated[list[str] | None, option("allow-model", "Another that callers may name.")] = None,
     agents: Annotated[
         list[str] | None, option("agents", "Agents: a file, a folder, or module:attribute for those with routes.")
@@ -190,16 +192,17 @@ def run(options: ServeOptions) -> int:
 
 def told(options: ServeOptions, address: str) -> list[str]:
     """What is said once the server answers."""
+    from recollect.chat.offline import SET_UP, is_offline
     from recollect.server.running import key_command
 
     mcp = ", MCP at /mcp" if importlib.util.find_spec("mcp") else ""
     lines = [f"Recollect serves {address}: its paths are described at /docs{mcp}."]
     if options.faces:
         lines.append(f"Open {address}/console/ in a browser.")
-    if options.model is None and not options.agents:  # agents bring models of their own
-        lines.append(
-            "There is no model, so what is said is kept and recalled, but not answered: name one with --model."
-        )
+    if options.model is None or is_offline(options.model):
+        lines.append(f"No model is set up: answers are quotations from memory. {SET_UP}")
+    else:
+        lines.append(f"{options.model} answers.")
     if options.open:
         kept = f"make a key with {key_command(options.url)} and start again."
         then = "a store in memory has none." if options.url == ":memory:" else kept

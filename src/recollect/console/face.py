@@ -13,7 +13,7 @@ class ConsoleFace:
     """The console's pages, below `/console`. NiceGUI holds one set of pages for a process, so there is one console."""
 
     path = PATH
-    assets = (f"{PATH}/_nicegui/",)
+    assets: tuple[str, ...] = (f"{PATH}/_nicegui/",)
 
     def add_to(self, app: FastAPI) -> None:
         """Mount the pages on a server's app."""

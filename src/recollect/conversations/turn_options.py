@@ -8,6 +8,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from recollect.chat import ChatOptions, Model, ProviderRegistration, builtin_providers
+from recollect.chat.offline import OFFLINE
 from recollect.errors import ConfigurationError, InvalidArgumentError
 from recollect.tools import Tool
 
@@ -34,9 +35,7 @@ def resolve_options(
     if model is not None:
         changes["model"] = model
     elif not (changes.get("model") or given.model or _has_function(given) or changes.keys() & _FUNCTIONS):
-        if default_model is None:
-            raise ConfigurationError("No model is set: pass model=..., or Recollect(..., model=...) for all turns.")
-        changes["model"] = default_model
+        changes["model"] = OFFLINE if default_model is None else default_model
     tools = changes.get("tools") if tools is None else tools
     if tools is not None:
         if callable(tools) or isinstance(tools, str | Mapping):

@@ -154,7 +154,7 @@ class Turns:
                 history=_with_message(asked, claim, history),
                 keeper=keeper,
                 approvals=asked.approvals,
-                bound=_bound(asked, claim),
+                bound=_bound(asked, claim, prepared),
                 reply_to=_reply_to(asked, claim),
             )
             if asked.approvals is not None and asked.conversation_id is not None:
@@ -270,13 +270,14 @@ def _since_open_calls(history: list[Message], tail_limit: int) -> list[Message]:
     return list(itertools.dropwhile(lambda message: message.role == "tool", kept)) or kept
 
 
-def _bound(asked: TurnRequest, claim: Claim | None) -> Request:
+def _bound(asked: TurnRequest, claim: Claim | None, prepared: Prepared) -> Request:
     if asked.request is None:
-        return Request()
+        return Request(remembered=prepared.context)
     stored = None if claim is None else claim.started.user_message
     given = asked.request
     message_id = None if stored is None else stored.id
-    return Request(given.session, given.sender, given.extras, asked.conversation_id, message_id, given.agent)
+    where = asked.conversation_id, message_id
+    return Request(given.session, given.sender, given.extras, *where, given.agent, prepared.context)
 
 
 def _reply_to(asked: TurnRequest, claim: Claim | None) -> Mapping[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from recollect.chat.offline import OFFLINE
 from recollect.memory.checks import TEXT_LENGTH
 from recollect.memory.speakers import SPEAKERS, speakers
 from recollect.stores import AtomDraft
@@ -28,6 +29,8 @@ def verbatim_drafts(conversation: Conversation, messages: Sequence[StoredMessage
     for message in messages:
         said = storable(message.text).strip()
         if message.role not in SPEAKERS or message.visibility != "user" or not said:
+            continue
+        if message.model == OFFLINE:  # what it says is quoted from memory: it would be remembered again and again
             continue
         text = f"{named[message.role]}: {said}"
         drafts.append(

@@ -22,7 +22,7 @@ from fastapi import FastAPI
 from uvicorn.server import HANDLED_SIGNALS
 
 from recollect.app import Recollect
-from recollect.chat import ChatOptions, resolve_registration
+from recollect.chat import ChatOptions, choose_model, resolve_registration
 from recollect.errors import ConfigurationError
 from recollect.memory.extraction.choice import ExtractorLike
 from recollect.server.agent_sources import load_agents
@@ -47,9 +47,11 @@ CANCEL_SECONDS = 5.0
 async def checked(options: ServeOptions) -> ServeOptions:
     """The options, if a server can run by them: its store is there and migrated, its agents and models are known.
 
-    Where there has never been a credential the server is open, which only this machine may use. Raises `RecollectError`
-    that says what to do.
+    Where no model is named it is the best at hand. Where there has never been a credential the server is open, which
+    only this machine may use. Raises `RecollectError` that says what to do.
     """
+    if options.model is None:
+        options = replace(options, model=(await asyncio.to_thread(choose_model)).name)
     for model in filter(None, (options.model, *options.models)):
         resolve_registration(ChatOptions(model=model))
     rc, _ = built(replace(options, runs_jobs=False))

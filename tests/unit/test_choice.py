@@ -1,0 +1,121 @@
+"""Which model is chosen where nobody names one."""
+
+from __future__ import annotations
+
+import importlib.util
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recollect import Recollect
+from recollect.chat import choice, choose_model, survey_models
+from tests.support.wire import Reply, WireServer, json_reply
+
+
+def closed_port() -> str:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{held.getsockname()[1]}"
+
+
+@pytest.fixture
+def nothing() -> dict[str, str]:
+    """An environment with no key, and an Ollama that does not answer."""
+    return {"OLLAMA_HOST": closed_port()}
+
+
+@pytest.fixture
+async def ollama() -> AsyncIterator[WireServer]:
+    models = {"models": [{"name": "nomic-embed-text"}, {"name": "llama3.2:latest"}, {"name": "qwen3"}]}
+    async with WireServer(lambda request: json_reply(models)) as server:
+        yield server
+
+
+async def chosen(env: dict[str, str], name: str | None = None) -> str:
+    import asyncio
+
+    return (await asyncio.to_thread(choose_model, name, env)).name
+
+
+async def test_with_nothing_set_up_it_is_the_offline_model(nothing: dict[str, str]) -> None:
+    found = choose_model(env=nothing)
+    assert found.is_offline
+    assert "no key is set" in found.why
+
+
+@pytest.mark.parametrize(
+    ("variable", "model"),
+    [
+        ("ANTHROPIC_API_KEY", "claude-sonnet-5"),
+        ("OPENAI_API_KEY", "gpt-5"),
+        ("GEMINI_API_KEY", "gemini-2.5-flash"),
+        ("GOOGLE_API_KEY", "gemini-2.5-flash"),
+        ("OPENROUTER_API_KEY", "openrouter/auto"),
+        ("XAI_API_KEY", "grok-4"),
+    ],
+)
+async def test_a_key_is_enough(nothing: dict[str, str], variable: str, model: str) -> None:
+    found = choose_model(env={**nothing, variable: "secret-key"})
+    assert (found.name, found.is_offline) == (model, False)
+    assert variable in found.why
+    assert "secret-key" not in found.why
+
+
+async def test_an_empty_key_is_none(nothing: dict[str, str]) -> None:
+    assert choose_model(env={**nothing, "OPENAI_API_KEY": ""}).is_offline
+
+
+async def test_what_is_named_wins_then_the_variable_then_keys(nothing: dict[str, str]) -> None:
+    env = {**nothing, "RECOLLECT_MODEL": "gpt-5-mini", "ANTHROPIC_API_KEY": "key"}
+    assert choose_model("grok-4", env).name == "grok-4"
+    assert choose_model(None, env).name == "gpt-5-mini"
+    assert choose_model("auto", env).name == "gpt-5-mini"
+    assert choose_model("auto", {**env, "RECOLLECT_MODEL": "auto"}).name == "claude-sonnet-5"
+
+
+async def test_a_key_whose_package_is_missing_is_passed_over_and_says_what_to_install(
+    nothing: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = importlib.util.find_spec
+    monkeypatch.setattr(choice, "find_spec", lambda name: None if name == "anthropic" else real(name))
+    env = {**nothing, "ANTHROPIC_API_KEY": "key", "OPENAI_API_KEY": "key"}
+    assert choose_model(env=env).name == "gpt-5"
+    [anthropic] = [each for each in survey_models(env) if each.provider == "Anthropic"]
+    assert not anthropic.is_ready
+    assert "pip install 'recollect[anthropic]'" in anthropic.note
+
+
+async def test_an_ollama_on_this_machine_answers_with_a_model_that_chats(ollama: WireServer) -> None:
+    assert await chosen({"OLLAMA_HOST": ollama.url}) == "ollama/llama3.2:latest"
+    assert await chosen({"OLLAMA_HOST": ollama.url, "OPENAI_API_KEY": "key"}) == "gpt-5"
+
+
+@pytest.mark.parametrize("answer", [{"models": []}, {"models": [{"name": "nomic-embed-text"}]}, {}, [], "no"])
+async def test_what_has_no_model_to_chat_with_is_not_chosen(answer: Any) -> None:
+    async with WireServer(lambda request: json_reply(answer)) as server:
+        assert await chosen({"OLLAMA_HOST": server.url}) == "offline"
+
+
+async def test_something_else_on_that_port_is_not_taken_for_an_ollama() -> None:
+    async with WireServer(lambda request: Reply(500)) as server:
+        assert await chosen({"OLLAMA_HOST": server.url}) == "offline"
+
+
+async def test_a_gguf_file_is_chosen_if_it_is_there(nothing: dict[str, str], tmp_path: Path) -> None:
+    file = tmp_path / "small.gguf"
+    env = {**nothing, "RECOLLECT_GGUF": str(file)}
+    assert choose_model(env=env).is_offline
+    [local] = [each for each in survey_models(env) if each.provider == "local"]
+    assert "no file" in local.note
+    file.write_bytes(b"GGUF")
+    assert choose_model(env=env).name == str(file)
+
+
+async def test_auto_is_looked_up_when_a_recollect_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RECOLLECT_MODEL", "gpt-5-nano")
+    assert Recollect(":memory:", model="auto").model == "gpt-5-nano"
+    monkeypatch.setenv("RECOLLECT_MODEL", "offline")
+    assert Recollect(":memory:", model="auto").model is None
