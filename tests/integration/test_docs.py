@@ -1,6 +1,7 @@
 """Every Python block of the README and the docs runs, page by page, against a server that plays the vendor.
 
-Blocks that name the address of a database run once more, with all that need none, against the real one.
+Blocks that name the address of a database run once more, with all that need none, against the real one. The tutorial's
+pages run one after the other in one folder, as its readers do: with a key, and with nothing set up.
 """
 
 from __future__ import annotations
@@ -8,7 +9,11 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import shlex
+import socket
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +23,22 @@ from tests.integration.providers.vendors import Anthropic
 from tests.support.wire import Reply, Request, WireServer, sse_reply
 
 ROOT = Path(__file__).parents[2]
+
+
+def tutorial_pages() -> list[Path]:
+    """The pages of the tutorial, in the order of its table."""
+    folder = ROOT / "docs" / "tutorial"
+    rows = re.findall(r"^\| \[.*?\]\((.*?)\)", (folder / "index.md").read_text(), re.MULTILINE)
+    return [folder / name for name in rows]
+
+
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-WITH_SNIPPETS = [page for page in PAGES if BLOCK.search(page.read_text())]
+FILE = re.compile(r'^```python title="(\w+\.py)"\n(.*?)^```$', re.MULTILINE | re.DOTALL)
+TUTORIAL = {page: page.read_text() for page in tutorial_pages()}
+WITH_SNIPPETS = [page for page in PAGES if BLOCK.search(page.read_text()) and page not in TUTORIAL]
+SERVED = "http://127.0.0.1:8765"
+"""Where the tutorial has a server, which the test starts elsewhere."""
 SERVERS = {
     "postgresql://app:secret@localhost/shop": ("PostgreSQL", "postgres_url"),
     "redis://localhost:6379/0": ("Redis", "redis_url"),
@@ -64,19 +82,25 @@ def extract(page: Path, folder: Path, address: str = "", url: str = "") -> Path:
     return script
 
 
-async def run(script: Path, *before: str) -> None:
+async def run(script: Path, *before: str, has_key: bool = True) -> None:
     async with WireServer(play_anthropic) as wire:
-        # Only what is named here: no key or address of the machine's own.
-        env = {"PATH": os.environ["PATH"], "ANTHROPIC_API_KEY": "key", "ANTHROPIC_BASE_URL": wire.url}
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-W", "error", *before, str(script)),
-            cwd=script.parent,
-            env=env,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-        )
+        process = await started(script.parent, *before, str(script), wire=wire if has_key else None)
         output, _ = await asyncio.wait_for(process.communicate(), 50)
     assert process.returncode == 0, output.decode()
+
+
+async def started(folder: Path, *arguments: str, wire: WireServer | None = None) -> asyncio.subprocess.Process:
+    """Python in that folder, with what is named here: no key or address of the machine's own."""
+    env = {"PATH": os.environ["PATH"], "OLLAMA_HOST": "127.0.0.1:9"}  # where nothing answers
+    if wire is not None:
+        env |= {"ANTHROPIC_API_KEY": "key", "ANTHROPIC_BASE_URL": wire.url}
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-W", "error", *arguments),
+        cwd=folder,
+        env=env,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
 
 
 @pytest.mark.parametrize("page", WITH_SNIPPETS, ids=lambda page: str(page.relative_to(ROOT)))
@@ -90,6 +114,44 @@ async def test_the_pages_snippets_run_on_a_real_server(
 ) -> None:
     _, fixture = SERVERS[address]
     await run(extract(page, tmp_path, address, request.getfixturevalue(fixture)))
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("has_key", [True, False], ids=["with a key", "with nothing set up"])
+async def test_the_tutorial_runs_from_its_first_page_to_its_last(has_key: bool, tmp_path: Path) -> None:
+    for page, text in TUTORIAL.items():
+        for name, code in FILE.findall(text):
+            (tmp_path / name).write_text(code)
+            if name.startswith("test_") and not has_key:  # once is enough: they use no key
+                await run(tmp_path / name, "-m", "pytest", "-q", "-p", "no:asyncio", has_key=False)
+        if command := re.search(r"^\$ recollect (serve .*)$", text, re.MULTILINE):
+            async with served(tmp_path, command[1]) as url:
+                await run(extract(page, tmp_path, SERVED, url), has_key=has_key)
+        elif BLOCK.search(text):
+            await run(extract(page, tmp_path), has_key=has_key)
+
+
+@asynccontextmanager
+async def served(folder: Path, command: str) -> AsyncIterator[str]:
+    """The server that a page starts, at an address of its own."""
+    port = free_port()
+    process = await started(folder, "-m", "recollect.cli", *shlex.split(command), "--port", str(port))
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(40):
+            while b"serves http" not in (line := await process.stdout.readline()):
+                assert line, "the server ended before it served"
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        await asyncio.wait_for(process.communicate(), 20)
+
+
+def free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port: int = taken.getsockname()[1]
+    return port
 
 
 async def test_the_adapter_that_a_page_shows_keeps_the_contract(tmp_path: Path) -> None:
