@@ -1,0 +1,132 @@
+"""What commands print: tables for people, JSON for scripts, and nothing that a terminal could take for an order."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from enum import Enum
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+WIDE = 10_000
+"""The width where there is no terminal: whoever reads a file or a pipe wants a row on a line."""
+
+SHORT = 72
+
+
+def safe(text: str) -> str:
+    """A text whose control characters are written out: it may be from anyone, and terminals obey such characters.
+
+    >>> safe("red \\x1b[31malert")
+    'red \\\\x1b[31malert'
+    """
+    if text.isprintable():
+        return text
+    return "".join(each if _is_harmless(each) else _written_out(each) for each in text)
+
+
+def _is_harmless(character: str) -> bool:
+    if character in "\n\t" or character.isprintable():
+        return True
+    # Not "printable" to Python, yet part of ordinary text: other spaces, and what joins letters and emoji.
+    return unicodedata.category(character) == "Zs" or character in "\u200c\u200d\u00ad"
+
+
+def _written_out(character: str) -> str:
+    return character.encode("unicode_escape").decode()
+
+
+def one_line(text: str, limit: int | None = None) -> str:
+    """A text on one line, cut where it is longer than that.
+
+    >>> one_line("I moved\\nto Lisbon.", 10)
+    'I moved t…'
+    """
+    shown = " ".join(safe(text).split())
+    return shown if limit is None or len(shown) <= limit else f"{shown[: limit - 1]}…"
+
+
+def day(moment: datetime | None) -> str:
+    """A date, as tables show it."""
+    return "" if moment is None else f"{moment:%Y-%m-%d}"
+
+
+def minute(moment: datetime | None) -> str:
+    """A date and a time, as tables show them."""
+    return "" if moment is None else f"{moment:%Y-%m-%d %H:%M}"
+
+
+def console(*, stderr: bool = False) -> Console:
+    """Where commands print to: on a terminal as wide as that is, and elsewhere as wide as need be."""
+    file = sys.stderr if stderr else sys.stdout
+    return Console(stderr=stderr, highlight=False, width=None if file.isatty() else WIDE)
+
+
+def show_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, title: str | None = None) -> None:
+    """Print rows under their heads; the last column takes what width is left, and is wrapped."""
+    screen = console()
+    table = Table(box=None, pad_edge=False, header_style="bold", title=title, title_justify="left")
+    for number, name in enumerate(columns):
+        last = number == len(columns) - 1
+        table.add_column(Text(name), overflow="fold", no_wrap=not last and not screen.is_terminal)
+    for row in rows:
+        table.add_row(*(Text(one_line(cell)) for cell in row))
+    screen.print(table)
+
+
+def show_pairs(pairs: Iterable[tuple[str, str]]) -> None:
+    """Print what is known of one thing, a line for each part that there is."""
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in pairs:
+        if value:
+            table.add_row(Text(name), Text(safe(value)))
+    console().print(table)
+
+
+def say(text: str, *, style: str | None = None, stderr: bool = False) -> None:
+    """Print a sentence as it is: brackets in it are no markup."""
+    console(stderr=stderr).print(Text(safe(text)), style=style, soft_wrap=True)
+
+
+def show_json(value: Any) -> None:
+    """Print a value as one line of JSON."""
+    typer.echo(json_line(value))
+
+
+def json_line(value: Any) -> str:
+    """A value as one line of JSON, in which every character that is not harmless is escaped.
+
+    >>> json_line({"at": datetime(2026, 3, 1), "text": "Olá\\x1b"})
+    '{"at": "2026-03-01T00:00:00", "text": "Olá\\\\u001b"}'
+    """
+    text = json.dumps(plain(value), ensure_ascii=False)
+    if text.isprintable():
+        return text
+    return "".join(each if _is_harmless(each) else json.dumps(each)[1:-1] for each in text)
+
+
+def plain(value: Any) -> Any:
+    """A value of ours as JSON has it: fields by their names, moments in ISO 8601."""
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, str | int | float | bool | None):
+        return value
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {each.name: plain(getattr(value, each.name)) for each in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): plain(each) for key, each in value.items()}
+    if isinstance(value, Iterable):
+        return [plain(each) for each in value]
+    return str(value)
