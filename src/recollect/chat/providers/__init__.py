@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from recollect.chat.providers.anthropic import AnthropicModel
 from recollect.chat.providers.gemini import GeminiModel
+from recollect.chat.providers.local import LocalModel
 from recollect.chat.providers.openai import CompatibleModel, OllamaModel, OpenAIModel, OpenRouterModel, XaiModel
 
 __all__ = [
     "AnthropicModel",
     "CompatibleModel",
     "GeminiModel",
+    "LocalModel",
     "OllamaModel",
     "OpenAIModel",
     "OpenRouterModel",

@@ -1,0 +1,193 @@
+"""`LocalModel` on a real file, by the real llama.cpp: few questions, short answers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from recollect import (
+    ChatOptions,
+    ConfigurationError,
+    LocalModel,
+    ProviderRequestError,
+    StreamStop,
+    TextDelta,
+    ToolCall,
+    ToolResult,
+    ToolUseEnd,
+    ToolUseInputDelta,
+    ToolUseStart,
+    assistant_message,
+    open_model,
+    run_loop,
+    system_message,
+    tool,
+    tool_result_message,
+    user_message,
+)
+from recollect.chat import Provider, detect_provider
+from tests.support.local_model import needed_model_file
+
+# A busy machine takes many times as long.
+pytestmark = pytest.mark.timeout(180)
+
+# This file's own template takes any roles in any order. Others do not.
+STRICT = """{% if messages[0].role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}
+{%- for message in messages %}
+{%- if (message.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('Roles must alternate') }}{% endif %}
+{{- '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"""
+
+
+@tool
+def add(x: int, y: int) -> int:
+    """Add two numbers."""
+    return x + y
+
+
+@pytest.fixture(scope="module")
+def file() -> Path:
+    return needed_model_file()
+
+
+def local(file: Path, **options: Any) -> LocalModel:
+    return LocalModel(file, **{"context": 1_024, "threads": 1, "config": {"temperature": 0}, **options})
+
+
+@pytest.fixture(scope="module")
+def model(file: Path) -> LocalModel:
+    """Kept over the module's tests, each with an event loop of its own: it is loaded once."""
+    return local(file)
+
+
+async def test_it_answers_and_streams_the_same_token_by_token(model: LocalModel) -> None:
+    reply = await model.complete("What is the capital of France?", system="Be brief.", max_output_tokens=8)
+    assert reply.text.strip()
+    assert reply.stop_reason in ("max_tokens", "end_turn")
+    assert reply.usage is not None
+    assert (reply.usage.provider, reply.usage.cost_usd) == ("local", 0.0)
+    assert reply.usage.model == Path(model.model).stem
+    assert (reply.usage.input_tokens or 0) > 10
+    assert 1 <= (reply.usage.output_tokens or 0) <= 8
+    stream = model.stream("What is the capital of France?", system="Be brief.", max_output_tokens=8)
+    deltas: list[Any] = [delta async for delta in stream]
+    texts = [delta.text for delta in deltas if isinstance(delta, TextDelta)]
+    assert len(texts) > 3
+    assert "".join(texts) == reply.text == deltas[-1].reply.text
+    assert isinstance(deltas[-1], StreamStop)
+
+
+async def test_leaving_a_stream_and_a_long_prompt_both_stop_the_work(model: LocalModel) -> None:
+    stream: Any = model.stream("Tell me a very long story.", max_output_tokens=900)
+    await anext(stream)
+    await stream.aclose()
+    reading = asyncio.ensure_future(model.complete("word " * 900, max_output_tokens=1))
+    await asyncio.sleep(0.2)
+    reading.cancel()
+    began = time.monotonic()
+    assert (await model.complete("Hi", max_output_tokens=1)).usage is not None
+    # To the end, both would take about fifteen seconds on an idle machine.
+    assert time.monotonic() - began < 8
+
+
+async def test_an_answer_is_held_to_a_schema(model: LocalModel) -> None:
+    schema = {
+        "type": "object",
+        "properties": {
+            "color": {"enum": ["red", "green"]},
+            "share": {"type": "number", "minimum": 0.25, "maximum": 0.5, "multipleOf": 0.25},
+            "code": {"type": "string", "pattern": "^[A-C][0-9]{2}$"},
+        },
+        "required": ["color", "share", "code"],
+        "additionalProperties": False,
+    }
+    reply = await model.complete("A color, a share and a code, please.", output_schema=schema, max_output_tokens=60)
+    assert reply.stop_reason == "end_turn"
+    Draft202012Validator(schema).validate(json.loads(reply.text))
+
+
+async def test_a_tool_is_called_by_schema_and_its_result_is_read(model: LocalModel) -> None:
+    reply = await model.complete("Add 2 and 3.", tools=[add], tool_choice="required", max_output_tokens=60)
+    [call] = reply.tool_calls
+    assert (reply.stop_reason, call.name, call.invalid_input) == ("tool_use", "add", None)
+    assert {type(value) for value in call.input.values()} == {int}
+    assert set(call.input) == {"x", "y"}
+    history = [
+        user_message("Add 2 and 3."),
+        assistant_message("", [ToolCall(call.id, "add", call.input)]),
+        tool_result_message(ToolResult(call.id, "5")),
+    ]
+    deltas = [delta async for delta in model.stream(history, tools=[add], max_output_tokens=12)]
+    last = deltas[-1]
+    assert isinstance(last, StreamStop)
+    assert last.reply is not None
+    said = "".join(delta.text for delta in deltas if isinstance(delta, TextDelta))
+    assert said == last.reply.text
+    assert "say" not in said
+    assert said or last.reply.tool_calls
+
+
+async def test_a_call_is_streamed_as_a_call(model: LocalModel) -> None:
+    deltas = [delta async for delta in model.stream("Add 2 and 3.", tools=[add], tool_choice="add")]
+    kinds = [type(delta) for delta in deltas]
+    assert (kinds[0], kinds[-2:]) == (ToolUseStart, [ToolUseEnd, StreamStop])
+    written = "".join(delta.partial_input_json for delta in deltas if isinstance(delta, ToolUseInputDelta))
+    last = deltas[-1]
+    assert isinstance(last, StreamStop)
+    assert last.reply is not None
+    assert last.reply.tool_calls[0].input == json.loads(written)
+
+
+async def test_a_template_that_refuses_roles_gets_what_it_takes(file: Path) -> None:
+    history = [
+        system_message("Be brief."),
+        assistant_message("Hello."),
+        user_message("Hi."),
+        user_message("Add."),
+        assistant_message("", [ToolCall("c1", "add", {"x": 1, "y": 2})]),
+        tool_result_message(ToolResult("c1", "3")),
+        user_message("So?"),
+    ]
+    async with local(file, chat_template=STRICT, context=512) as model:
+        reply = await model.complete(history, system="You add.", tools=[add], max_output_tokens=4)
+        assert reply.stop_reason == "max_tokens"
+
+
+async def test_a_request_that_is_too_long_says_by_how_much(model: LocalModel) -> None:
+    with pytest.raises(ProviderRequestError, match=r"is of 1\d{3} tokens, .* context of 1024.*context=") as caught:
+        await model.complete("word " * 1_500)
+    assert (caught.value.status, caught.value.retryable) == (400, False)
+
+
+async def test_settings_that_llama_refuses_are_told_in_its_words(model: LocalModel) -> None:
+    with pytest.raises(ProviderRequestError, match="temperature"):
+        await model.complete("Hi", temperature="hot")
+
+
+@pytest.fixture
+def damaged(tmp_path: Path, file: Path) -> Path:
+    made = tmp_path / "damaged.gguf"
+    with file.open("rb") as whole:
+        made.write_bytes(whole.read(200_000))
+    return made
+
+
+async def test_a_damaged_file_is_one_clear_error(damaged: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ConfigurationError, match=r"cannot load .*damaged\.gguf.*context of 8192"):
+        await LocalModel(damaged).complete("Hi")
+    assert capfd.readouterr() == ("", "")
+
+
+async def test_a_path_is_a_models_name(file: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert [detect_provider(name) for name in (str(file), f"local/{file}", "qwen/Tiny.GGUF")] == [Provider.LOCAL] * 3
+    model = open_model(f"local/{file}", context=512, threads=1)
+    assert (await run_loop(ChatOptions(model=model, max_output_tokens=2), "Hi")).text
+    await model.aclose()
+    assert capfd.readouterr() == ("", "")

@@ -1,0 +1,321 @@
+"""From llama.cpp's thread to the event loop: order, turns, giving up. llama.cpp is played by a script here."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from weakref import WeakValueDictionary
+
+import pytest
+
+from recollect import LocalModel, StreamStop, TextDelta
+from recollect.chat.providers.local import engine
+from recollect.errors import (
+    ConfigurationError,
+    MissingExtraError,
+    ProviderConnectionError,
+    ProviderError,
+    ProviderOverloadedError,
+    ProviderRequestError,
+    ProviderTimeoutError,
+)
+from recollect.testing import ScriptedModel
+
+SECONDS = 10
+
+
+def chunk(content: str = "", finish: str | None = None) -> dict[str, Any]:
+    return {"choices": [{"index": 0, "delta": {"content": content}, "finish_reason": finish}]}
+
+
+class Llama:
+    """Answers with the numbers up to `length`; may be held up, and tells what it was asked and when it stopped."""
+
+    def __init__(self) -> None:
+        self.loads = 0
+        self.length = 50
+        self.asked: list[str] = []
+        self.given: list[int] = []
+        self.go = threading.Event()
+        self.go.set()
+        self.asking = threading.Event()
+        self.fails: Exception | None = None
+        self.at_once = 0
+        self.most_at_once = 0
+
+    def load(self, settings: engine.Settings) -> Llama:
+        self.loads += 1
+        return self
+
+    def handle_chat_completions(self, body: dict[str, Any], take: Callable[[Any], bool]) -> None:
+        self.at_once += 1
+        self.most_at_once = max(self.at_once, self.most_at_once)
+        try:
+            self._answer(body, take)
+        finally:
+            self.at_once -= 1
+
+    def _answer(self, body: dict[str, Any], take: Callable[[Any], bool]) -> None:
+        self.asked.append(body["messages"][-1]["content"])
+        self.given.append(0)
+        self.asking.set()
+        if self.fails is not None:
+            raise self.fails
+        for number in range(self.length):
+            assert self.go.wait(SECONDS)
+            if take(chunk(f"{number} ")):
+                return
+            self.given[-1] += 1
+        take(chunk(finish="stop"))
+
+
+@pytest.fixture
+def llama(monkeypatch: pytest.MonkeyPatch) -> Iterator[Llama]:
+    made = Llama()
+    monkeypatch.setattr(engine, "_load", made.load)
+    monkeypatch.setattr(engine, "_engines", WeakValueDictionary())
+    yield made
+    made.go.set()
+
+
+@pytest.fixture
+def model(llama: Llama) -> LocalModel:
+    return LocalModel("tiny.gguf")
+
+
+NUMBERS = "".join(f"{number} " for number in range(50))
+
+
+async def test_no_delta_is_lost_and_none_overtakes_another(model: LocalModel) -> None:
+    async def read() -> str:
+        return "".join([delta.text async for delta in model.stream("Count.") if isinstance(delta, TextDelta)])
+
+    assert await asyncio.gather(*(read() for _ in range(5))) == [NUMBERS] * 5
+
+
+async def test_many_are_answered_one_at_a_time_in_the_order_they_came(model: LocalModel, llama: Llama) -> None:
+    questions = [str(number) for number in range(8)]
+    others = [LocalModel("tiny.gguf"), LocalModel(Path("tiny.gguf"))]
+    replies = await asyncio.gather(*((model, *others)[int(each) % 3].complete(each) for each in questions))
+    assert [reply.text for reply in replies] == [NUMBERS] * 8
+    assert llama.asked == questions
+    assert (llama.loads, llama.most_at_once) == (1, 1)
+
+
+async def test_the_event_loop_goes_on_while_the_model_works(model: LocalModel, llama: Llama) -> None:
+    llama.go.clear()
+    working = asyncio.ensure_future(model.complete("Count."))
+    await asyncio.to_thread(llama.asking.wait, SECONDS)
+    await asyncio.sleep(0)
+    assert not working.done()
+    llama.go.set()
+    assert (await working).text == NUMBERS
+
+
+async def test_closing_the_iterator_stops_the_generation(model: LocalModel, llama: Llama) -> None:
+    llama.length = 1_000_000
+    stream: Any = model.stream("Count.")
+    await anext(stream)
+    await stream.aclose()
+    llama.length = 1
+    async with asyncio.timeout(SECONDS):
+        assert (await model.complete("Again.")).text == "0 "
+    assert llama.given[0] < 1_000_000
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+async def test_cancelling_the_task_stops_the_generation(model: LocalModel, llama: Llama, streaming: bool) -> None:
+    llama.length = 1_000_000
+
+    async def read() -> None:
+        async for _ in model.stream("Count."):
+            pass
+
+    task = asyncio.ensure_future(read() if streaming else model.complete("Count."))
+    await asyncio.to_thread(llama.asking.wait, SECONDS)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    llama.length = 1
+    async with asyncio.timeout(SECONDS):
+        await model.complete("Again.")
+    assert llama.given[0] < 1_000_000
+
+
+async def test_what_is_cancelled_while_it_waits_never_starts(model: LocalModel, llama: Llama) -> None:
+    llama.go.clear()
+    first, second, third = (asyncio.ensure_future(model.complete(name)) for name in ("first", "second", "third"))
+    await asyncio.to_thread(llama.asking.wait, SECONDS)
+    second.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await second
+    llama.go.set()
+    await asyncio.gather(first, third)
+    assert llama.asked == ["first", "third"]
+
+
+async def test_silence_times_out_but_waiting_for_others_does_not(llama: Llama) -> None:
+    model = LocalModel("tiny.gguf", timeout=0.2)
+    patient = LocalModel("tiny.gguf", timeout=60)
+    llama.go.clear()
+    first = asyncio.ensure_future(patient.complete("first"))
+    await asyncio.to_thread(llama.asking.wait, SECONDS)
+    second = asyncio.ensure_future(model.complete("second"))
+    await asyncio.sleep(0.4)
+    assert not second.done()
+    llama.go.set()
+    assert (await first).text == (await second).text == NUMBERS
+    llama.go.clear()
+    with pytest.raises(ProviderTimeoutError, match=r"0\.2 seconds"):
+        await model.complete("third")
+
+
+async def test_closing_a_model_gives_up_what_it_does_and_waits_for(model: LocalModel, llama: Llama) -> None:
+    llama.go.clear()
+    running, waiting = (asyncio.ensure_future(model.complete(name)) for name in ("running", "waiting"))
+    await asyncio.to_thread(llama.asking.wait, SECONDS)
+    await model.aclose()
+    llama.go.set()
+    async with asyncio.timeout(SECONDS):
+        for task in (running, waiting):
+            with pytest.raises(ProviderConnectionError, match="closed"):
+                await task
+    assert llama.asked == ["running"]
+    assert (await model.complete("Again.")).text == NUMBERS
+
+
+async def test_a_stream_of_a_model_that_is_closed_ends_with_an_error(model: LocalModel, llama: Llama) -> None:
+    llama.length = 1_000_000
+    stream: Any = model.stream("Count.")
+    await anext(stream)
+    await model.aclose()
+    with pytest.raises(ProviderConnectionError):
+        [delta async for delta in stream]
+
+
+async def test_a_file_is_let_go_when_its_last_model_is_closed(llama: Llama) -> None:
+    one, other = LocalModel("tiny.gguf"), LocalModel("tiny.gguf")
+    for model in (one, other):
+        await model.complete("Count.")
+    await one.aclose()
+    gc.collect()
+    assert len(engine._engines) == 1
+    await other.aclose()
+    gc.collect()
+    assert len(engine._engines) == 0
+    await one.complete("Count.")
+    assert llama.loads == 2
+
+
+async def test_other_settings_are_another_engine(llama: Llama) -> None:
+    models = [LocalModel("tiny.gguf", context=context) for context in (512, 1_024, 512)]
+    for model in models:
+        await model.complete("Count.")
+    assert llama.loads == 2
+
+
+def test_one_model_serves_one_event_loop_after_another(llama: Llama) -> None:
+    model = LocalModel("tiny.gguf")
+    for _ in range(3):
+        assert asyncio.run(model.complete("Count.")).text == NUMBERS
+    assert llama.loads == 1
+
+
+def test_a_loop_that_is_gone_stops_the_generation(llama: Llama) -> None:
+    llama.length = 1_000_000
+    model = LocalModel("tiny.gguf")
+
+    async def leave() -> None:
+        stream: Any = model.stream("Count.")
+        await anext(stream)
+
+    asyncio.run(leave())
+    llama.length = 1
+    assert asyncio.run(asyncio.wait_for(model.complete("Again."), SECONDS)).text == "0 "
+
+
+@pytest.mark.parametrize(
+    ("thrown", "raised"),
+    [(ValueError("no such role"), ProviderRequestError), (RuntimeError("broken"), ProviderOverloadedError)],
+)
+async def test_what_llama_throws_is_a_named_error(
+    model: LocalModel, llama: Llama, thrown: Exception, raised: type[ProviderError]
+) -> None:
+    llama.fails = thrown
+    for call in (model.complete("Hi"), anext(aiter(model.stream("Hi")))):
+        with pytest.raises(raised, match=str(thrown)) as caught:
+            await call
+        assert (caught.value.provider, caught.value.model) == ("local", "tiny.gguf")
+
+
+async def test_a_failure_gives_way_to_the_backup(llama: Llama) -> None:
+    llama.fails = ValueError("no such role")
+    model = LocalModel("tiny.gguf", backup_models=["other.gguf", ScriptedModel(["Hello!"])])
+    assert (await model.complete("Hi")).text == "Hello!"
+    assert llama.loads == 2
+
+
+async def test_a_tool_that_is_not_offered_cannot_be_chosen(model: LocalModel) -> None:
+    with pytest.raises(ProviderRequestError, match="'fly' asks for a tool that is not offered: there are none"):
+        await model.complete("Hi", tool_choice="fly")
+
+
+async def test_the_last_delta_has_the_whole_reply(model: LocalModel) -> None:
+    deltas = [delta async for delta in model.stream("Count.")]
+    last = deltas[-1]
+    assert isinstance(last, StreamStop)
+    assert last.reply is not None
+    assert (last.reply.text, last.reason) == (NUMBERS, "end_turn")
+
+
+@pytest.mark.parametrize("options", [{"context": 0}, {"threads": 0}, {"timeout": 0}, {"retries": -1}])
+def test_settings_that_make_no_sense_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError):
+        LocalModel("tiny.gguf", **options)
+
+
+async def test_a_missing_file_says_so(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"There is no model file .*none\.gguf"):
+        await LocalModel(tmp_path / "none.gguf").complete("Hi")
+
+
+async def test_a_folder_says_that_it_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="cannot be read"):
+        await LocalModel(tmp_path).complete("Hi")
+
+
+async def test_a_file_of_another_format_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "model.gguf"
+    file.write_bytes(b"<html>Not found</html>")
+    with pytest.raises(ConfigurationError, match="is not a GGUF file"):
+        await LocalModel(file).complete("Hi")
+
+
+async def test_a_missing_extra_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    file = tmp_path / "model.gguf"
+    file.write_bytes(b"GGUF")
+    monkeypatch.setitem(sys.modules, "xllamacpp", None)
+    with pytest.raises(MissingExtraError, match=r"recollect\[local\]"):
+        await LocalModel(file).complete("Hi")
+
+
+async def test_local_before_a_path_only_says_whose_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Path] = []
+
+    def load(settings: engine.Settings) -> Llama:
+        seen.append(settings.path)
+        return Llama()
+
+    monkeypatch.setattr(engine, "_load", load)
+    monkeypatch.chdir(tmp_path)
+    await LocalModel("local/models/a.gguf").complete("Hi")
+    (tmp_path / "local").mkdir()
+    (tmp_path / "local" / "b.gguf").touch()
+    await LocalModel("local/b.gguf").complete("Hi")
+    assert [path.relative_to(Path.cwd()) for path in seen] == [Path("models/a.gguf"), Path("local/b.gguf")]
