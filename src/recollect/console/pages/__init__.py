@@ -1,5 +1,5 @@
 """The pages, which register themselves when they are imported."""
 
-from recollect.console.pages import chat
+from recollect.console.pages import atom, chat, data, entities, jobs, memory, timeline, usage
 
-__all__ = ["chat"]
+__all__ = ["atom", "chat", "data", "entities", "jobs", "memory", "timeline", "usage"]

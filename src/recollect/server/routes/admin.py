@@ -51,18 +51,7 @@ async def export_user_data(
     include_vectors: Annotated[bool, Query(alias="includeVectors")] = False,
 ) -> Response:
     """All that is kept of a user. Its fields are named as in the store."""
-    user = _meant(caller, user_id)
-    file = await asyncio.to_thread(tempfile.TemporaryFile)
-    try:
-        await user.admin.export_user_data(to=file, format=format, include_vectors=include_vectors)
-        size = await asyncio.to_thread(file.seek, 0, os.SEEK_END)
-        await asyncio.to_thread(file.seek, 0)
-    except BaseException as error:
-        file.close()
-        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-            raise StoreFullError("There is no room for the export: free some where temporary files are.") from error
-        raise
-    return FileAnswer(file, size, f"export.{format}", _MEDIA[format], caller.home.settings.stalled_seconds)
+    return await exported(caller, _meant(caller, user_id), format, include_vectors=include_vectors)
 
 
 @router.post("/delete", response_model=ErasedWire, responses=problems(507), openapi_extra=UNKEPT)
@@ -107,6 +96,23 @@ async def get_usage_totals(
     else:
         found = await _meant(caller, user_id).admin.usage_totals(since, until)
     return answer(Page[Any](items=[UsageTotalWire.of(each) for each in found]))
+
+
+async def exported(
+    caller: Caller, user: User, format: Literal["json", "zip"], *, include_vectors: bool = False
+) -> Response:
+    """An export as a download, of any size."""
+    file = await asyncio.to_thread(tempfile.TemporaryFile)
+    try:
+        await user.admin.export_user_data(to=file, format=format, include_vectors=include_vectors)
+        size = await asyncio.to_thread(file.seek, 0, os.SEEK_END)
+        await asyncio.to_thread(file.seek, 0)
+    except BaseException as error:
+        file.close()
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            raise StoreFullError("There is no room for the export: free some where temporary files are.") from error
+        raise
+    return FileAnswer(file, size, f"export.{format}", _MEDIA[format], caller.home.settings.stalled_seconds)
 
 
 def _meant(caller: Caller, user_id: str | None) -> User:
