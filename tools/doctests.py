@@ -11,18 +11,7 @@ import griffe
 
 
 def fence(text: str) -> str:
-    """The text with each run of doctest lines, prompt to blank line, as a fenced block.
-
-    >>> print(fence("Add.\\n\\n>>> 1 + 1\\n2\\n\\nThat is all."))
-    Add.
-    <BLANKLINE>
-    ```pycon
-    >>> 1 + 1
-    2
-    ```
-    <BLANKLINE>
-    That is all.
-    """
+    """The text with each run of doctest lines, from a prompt to a blank line, as a fenced block."""
     lines: list[str] = []
     inside = False
     for line in text.splitlines():

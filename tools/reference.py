@@ -8,6 +8,7 @@ from __future__ import annotations
 import enum
 import inspect
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -33,9 +34,20 @@ def exported() -> str:
         "`from recollect import …`: the names that most programs need, loaded when first used.",
     ]
     for module in sorted(homes):
-        rows = [f"| [`{name}`][{module}.{name}] | {_summary(getattr(recollect, name))} |" for name in homes[module]]
+        rows = [f"| [`{name}`][{explained_at(name)}] | {_summary(name)} |" for name in homes[module]]
         parts += [f"## From `{module}`", "\n".join(["| name | what it is |", "|---|---|", *rows])]
     return "\n\n".join(parts) + "\n"
+
+
+def explained_at(name: str) -> str:
+    """The path under which the reference explains a name that `recollect` exports.
+
+    >>> explained_at("Agent"), explained_at("tool")  # a function and its module may have the same name
+    ('recollect.agent.Agent', 'recollect.tools.tool.tool')
+    """
+    path = f"{recollect._HOME[name]}.{name}"
+    getattr(recollect, name)  # loads its module
+    return f"{path}.{name}" if path in sys.modules else path
 
 
 def commands() -> str:
@@ -47,6 +59,8 @@ def commands() -> str:
     ]
     for path, command in walk(typer.main.get_command(app)):
         parts += [f"## `{' '.join(path)}`", _prose(command.help or "")]
+        if shown := re.findall(r"^\s*(\$ .+)$", (command.epilog or "").replace("\\[", "["), re.MULTILINE):
+            parts.append("\n".join(["```console", *shown, "```"]))
         if rows := [row for parameter in command.params if (row := _row(parameter))]:
             parts.append("\n".join(["| | what it is | default | in the environment |", "|---|---|---|---|", *rows]))
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -107,8 +121,9 @@ def _prose(text: str) -> str:
     return text.partition("\f")[0].replace("\b\n", "").replace("<", "&lt;").strip()
 
 
-def _summary(value: Any) -> str:
+def _summary(name: str) -> str:
     """The first sentence of its docstring, where it has one of its own."""
+    value = getattr(recollect, name)
     if not (inspect.isclass(value) or inspect.isroutine(value)):
         return "a value" if isinstance(value, str) or not hasattr(value, "__origin__") else "a type"
     first = (inspect.getdoc(value) or "").partition("\n\n")[0].replace("\n", " ")
