@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from recollect import request as bound
 from recollect.chat.model import ChatRequest, ModelBase
 from recollect.errors import ConfigurationError
-from recollect.types import ChatReply, Message, ReplyDelta, message_text, reply_deltas
+from recollect.types import ChatReply, ChatUsage, Message, ReplyDelta, message_text, reply_deltas
 
 if TYPE_CHECKING:
     from recollect.types.memory import Atom, RecallHit
@@ -31,6 +31,8 @@ SET_UP = (
     "To get answers in words of its own, set a provider's key (such as ANTHROPIC_API_KEY or OPENAI_API_KEY), start"
     " Ollama, or name a GGUF file as the model."
 )
+
+FREE = ChatUsage(cost_usd=0.0, provider=OFFLINE, model=OFFLINE)
 
 _SPEAKER = re.compile(r"^([^:\n]{1,60}): (?=\S)")
 _WORD = re.compile(r"[^\W_]+")
@@ -124,7 +126,7 @@ def _answer(request: ChatRequest) -> ChatReply:
     if not any(message.role == "assistant" for message in request.messages):
         parts.append(SET_UP)
     cited = [hit.atom.id for hit in hits]
-    return ChatReply(text="\n\n".join(parts), stop_reason="end_turn", raw={"cited": cited})
+    return ChatReply(text="\n\n".join(parts), stop_reason="end_turn", usage=FREE, raw={"cited": cited})
 
 
 def _recalled(asks: bool) -> list[RecallHit]:

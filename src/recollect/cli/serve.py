@@ -218,9 +218,10 @@ def _faces(console: bool | None, workers: int) -> tuple[Callable[[], Face], ...]
         console = workers == 1 and importlib.util.find_spec("nicegui") is not None
     if not console:
         return ()
+    if importlib.util.find_spec("nicegui") is None:
+        raise MissingExtraError("nicegui", "console", "The console")
     from recollect.console import console_face
 
-    console_face()
     return (console_face,)
 
 

@@ -39,5 +39,7 @@ def console_face() -> ConsoleFace:
     try:
         import nicegui  # noqa: F401
     except ModuleNotFoundError as error:
+        if error.name != "nicegui":
+            raise
         raise MissingExtraError("nicegui", "console", "The console") from error
     return ConsoleFace()

@@ -130,9 +130,10 @@ def test_a_bound_that_lets_nothing_through_is_refused(name: str) -> None:
 
 
 def test_the_banner_names_the_address_and_says_when_it_is_open() -> None:
-    [line] = serve.told(ServeOptions("a.db", model="gpt-5"), "http://127.0.0.1:8765")
+    line, answers = serve.told(ServeOptions("a.db", model="gpt-5"), "http://127.0.0.1:8765")
     assert "http://127.0.0.1:8765" in line
     assert "/docs" in line
-    _, unanswered, warning = serve.told(ServeOptions("a.db", open=True), "http://127.0.0.1:8765")
-    assert "--model" in unanswered
+    assert answers == "gpt-5 answers."
+    _, offline, warning = serve.told(ServeOptions("a.db", model="offline", open=True), "http://127.0.0.1:8765")
+    assert "quotations from memory" in offline
     assert "recollect keys create --role admin --url a.db" in warning
