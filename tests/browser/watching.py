@@ -65,7 +65,7 @@ async def looks(page: Page, name: str) -> None:
     for size in (DESK, PHONE):
         await page.set_viewport_size(size)  # type: ignore[arg-type]
         for theme in ("light", "dark"):
-            await page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
+            await page.emulate_media(color_scheme=theme)
             await page.wait_for_timeout(350)  # menus and colours move for that long
             await shot(page, f"{name}-{theme}")
         over = await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")

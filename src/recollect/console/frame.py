@@ -8,11 +8,17 @@ from dataclasses import dataclass
 from nicegui import ui
 from starlette.requests import Request
 
+from recollect.console import widgets
 from recollect.console.face import PATH
+from recollect.console.parts import note
 from recollect.console.seat import Seat
+from recollect.console.style import STYLE
 from recollect.errors import RecollectError
 
 THEME_COOKIE = "recollect_theme"
+CHECK_SECONDS = 20.0
+"""How often a page that is left open looks whether its credential still holds."""
+RESPONSE_SECONDS = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,20 +45,6 @@ PLACES = (
 
 Build = Callable[[Seat], Awaitable[None]]
 
-_STYLE = """
-:root { --edge: rgba(127, 127, 127, .3); --quiet: rgba(90, 90, 90, 1); --mine: #e3ecfb; --theirs: #f2f2f2; }
-.body--dark { --quiet: rgba(175, 175, 175, 1); --mine: #24344f; --theirs: #2a2a2a; }
-.nicegui-content { padding: 1rem; max-width: 60rem; margin: 0 auto; width: 100%; }
-.said { white-space: pre-wrap; overflow-wrap: anywhere; }
-.quiet { color: var(--quiet); font-size: .85rem; }
-.card { border: 1px solid var(--edge); border-radius: .5rem; padding: .75rem 1rem; width: 100%; box-shadow: none; }
-.place { display: flex; gap: .75rem; padding: .6rem 1rem; border-radius: .5rem; color: inherit; text-decoration: none; }
-.place:hover, .place[aria-current] { background: rgba(127, 127, 127, .18); }
-.skip { position: absolute; left: -100rem; } .skip:focus { left: 1rem; top: 1rem; z-index: 9999; background: #fff; }
-:focus-visible { outline: 2px solid var(--q-primary); outline-offset: 2px; }
-@media (max-width: 600px) { .nicegui-content { padding: .5rem; } }
-"""
-
 
 def console_page(path: str, title: str) -> Callable[[Build], Build]:
     """Make a page of the console of a function that builds it for a seat.
@@ -61,17 +53,18 @@ def console_page(path: str, title: str) -> Callable[[Build], Build]:
     """
 
     def registered(build: Build) -> Build:
-        @ui.page(path, title=f"{title} · Recollect")
+        @ui.page(path, title=f"{title} · Recollect", response_timeout=RESPONSE_SECONDS)
         async def shown(request: Request) -> None:
             seat = Seat.of(request)
             _frame(seat, path, title, request.cookies.get(THEME_COOKIE))
-            if seat.user_id is None:
-                ask_for_user(seat, path)
-                return
-            try:
-                await build(seat)
-            except RecollectError as error:
-                ui.label(str(error)).classes("said").props("role=alert")
+            with ui.element("main").props("id=content tabindex=-1").classes("main"):
+                if seat.user_id is None:
+                    ask_for_user(seat, path)
+                    return
+                try:
+                    await build(seat)
+                except RecollectError as error:
+                    note(seat.words(error), is_wrong=True)
 
         return build
 
@@ -80,54 +73,55 @@ def console_page(path: str, title: str) -> Callable[[Build], Build]:
 
 def ask_for_user(seat: Seat, path: str) -> None:
     """Have the person say whose memory to look at."""
-    ui.label("Whose memory? This credential is for any user of its app.")
-    _user_field(seat, path, "User id")
+    with widgets.empty("person_search", "Whose memory?", "This credential is for any user of its app: name one."):
+        _user_field(seat, path, "User id")
 
 
 def _user_field(seat: Seat, path: str, label: str) -> None:
-    field = ui.input(label).props("autofocus outlined dense")
+    field = ui.input(label).props("autofocus outlined dense maxlength=200")
 
     def go() -> None:
-        if field.value:
-            ui.navigate.to(seat.link(path, user=field.value))
+        if field.value.strip():
+            ui.navigate.to(seat.link(path, user=field.value.strip()))
 
     field.on("keydown.enter", go)
-    ui.button("Show", on_click=go)
+    ui.button("Show", on_click=go).props("no-caps unelevated")
 
 
 def _frame(seat: Seat, path: str, title: str, theme: str | None) -> None:
-    ui.add_css(_STYLE)
+    ui.add_css(STYLE)
+    widgets.styled()
     dark = ui.dark_mode({"dark": True, "light": False}.get(theme or ""))
     ui.link("Skip to content", "#content").classes("skip")
-    with ui.header().classes("items-center").props("bordered"):
-        menu = ui.button(icon="menu").props("flat round color=white aria-label=Navigation")
-        ui.label(title).classes("text-h6").props('role=heading aria-level="1"')
+    with ui.header().classes("items-center"):
+        widgets.icon_button("menu", "Pages", lambda: drawer.toggle())
+        ui.label(title).classes("title").props('role=heading aria-level="1"')
         ui.space()
         _user_button(seat, path)
-        ui.button(icon="contrast", on_click=lambda: _turn(dark)).props(
-            'flat round color=white aria-label="Light or dark"'
-        )
+        widgets.icon_button("contrast", "Light or dark", lambda: _turn(dark))
         if not seat.is_open:
             with ui.element("form").props(f'method="post" action="{PATH}/logout"'):
-                ui.button(icon="logout").props('flat round color=white type=submit aria-label="Log out"')
+                widgets.icon_button("logout", "Log out", lambda: None).props("type=submit")
     drawer = ui.left_drawer().props("bordered breakpoint=900 width=220")
     with drawer, ui.element("nav").props('aria-label="Pages"').classes("column gap-1"):
         for place in PLACES:
+            if place.for_admins and not seat.caller.is_admin:
+                continue
             link = ui.link(target=seat.link(place.path)).classes("place")
             if place.path == path:
                 link.props("aria-current=page")
             with link:
-                ui.icon(place.icon, size="1.4rem")
+                ui.icon(place.icon, size="1.3rem").props("aria-hidden=true")
                 ui.label(place.title)
-    menu.on_click(drawer.toggle)
-    ui.element("div").props("id=content tabindex=-1")
+    ui.timer(CHECK_SECONDS, seat.check)
 
 
 def _user_button(seat: Seat, path: str) -> None:
     if not seat.may_choose:
-        ui.label(seat.user_id or "")
+        widgets.named(ui.label(seat.user_id or "").classes("whose quiet"), f"User {seat.user_id}")
         return
-    button = ui.button(seat.user_id or "Whose?", icon="person").props("flat no-caps color=white")
+    button = ui.button(seat.user_id or "Whose?", icon="person").props("flat no-caps dense color=inherit")
+    widgets.named(button.classes("whose"), f"User {seat.user_id}: show another" if seat.user_id else "Choose a user")
     with button, ui.menu(), ui.column().classes("q-pa-md"):
         _user_field(seat, path, "Show another user")
 

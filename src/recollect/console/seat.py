@@ -15,6 +15,8 @@ from recollect.app import Recollect
 from recollect.console.face import PATH
 from recollect.errors import NotAllowedError, RecollectError
 from recollect.server.callers import Caller
+from recollect.server.problems import told
+from recollect.server.serving import Served, Serving
 from recollect.user import User
 
 if TYPE_CHECKING:
@@ -30,16 +32,23 @@ class Seat:
     can be kept and two tabs can show two users; a credential that is fixed to one user shows that one only.
     """
 
-    def __init__(self, caller: Caller, query: Mapping[str, str], is_still_valid: Callable[[], Awaitable[bool]]) -> None:
+    def __init__(
+        self,
+        caller: Caller,
+        query: Mapping[str, str],
+        is_still_valid: Callable[..., Awaitable[bool]],
+        serving: Serving,
+    ) -> None:
         self.caller = caller
         self.query = query
         self._is_still_valid = is_still_valid
+        self._serving = serving
 
     @classmethod
     def of(cls, request: Request) -> Seat:
         """The seat of a request that the reception let in."""
         state = request.scope["state"]
-        return cls(state["caller"], dict(request.query_params), state["is_still_valid"])
+        return cls(state["caller"], dict(request.query_params), state["is_still_valid"], Serving.of(state["server"]))
 
     @property
     def rc(self) -> Recollect:
@@ -50,6 +59,10 @@ class Seat:
     def agents(self) -> Mapping[str, Agent]:
         """The agents with routes that are served."""
         return self.caller.home.agents
+
+    def served(self, agent: str) -> Served:
+        """An agent with routes, as this server runs it for the page's user; raises `NotFoundError`."""
+        return self._serving.agent(Caller(self.caller.home, self.caller.principal, self.user_id), agent)
 
     @property
     def user_id(self) -> str | None:
@@ -77,6 +90,15 @@ class Seat:
         given = {name: value for name, value in named.items() if value is not None}
         return f"{PATH}{path}" + (f"?{urlencode(given)}" if given else "")
 
+    def words(self, error: RecollectError) -> str:
+        """What is wrong, in a sentence. Those who run the server are told all of it; others what REST would say."""
+        return str(error) if self.caller.is_admin else told(error)
+
+    async def check(self) -> None:
+        """Leave a page whose credential holds no more. To look is not to use it: an idle browser is logged out."""
+        if not await self._is_still_valid(is_used=False):
+            ui.navigate.to(self.link("/"))
+
     def doing(self, handler: Callable[..., Any]) -> Callable[..., Awaitable[None]]:
         """An event handler whose errors are told in one sentence, and which acts only while the credential holds.
 
@@ -93,7 +115,7 @@ class Seat:
                 if inspect.isawaitable(outcome):
                     await outcome
             except RecollectError as error:
-                tell(str(error), is_wrong=True)
+                tell(self.words(error), is_wrong=True)
 
         return handle
 

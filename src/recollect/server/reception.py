@@ -19,7 +19,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from recollect.errors import NotAllowedError, NotAuthenticatedError, RateLimitedError, RecollectError
 from recollect.server.access import Access
-from recollect.server.callers import Caller, Home
+from recollect.server.callers import Caller, Home, Principal
 from recollect.server.heads import Refused, read_head, user_named
 from recollect.server.hosts import Hosts
 from recollect.server.problems import problem_of
@@ -111,7 +111,8 @@ class Reception:
         if path.startswith(face.assets):
             return None
         given = headers.get(b"authorization")
-        authorization = self._sittings.authorization(_cookie(headers)) if given is None else given.decode("latin-1")
+        cookie = _cookie(headers) if given is None else None
+        authorization = self._sittings.authorization(cookie) if given is None else given.decode("latin-1")
         try:
             principal = await self._access.principal(authorization)
         except NotAuthenticatedError:
@@ -121,8 +122,17 @@ class Reception:
             return RedirectResponse(f"{base}/login?next={quote(to, safe='')}", 303)
         state = scope.setdefault("state", {})
         state["caller"] = Caller(self._home, principal, user_named(principal, None))
-        state["is_still_valid"] = partial(self._access.is_still_valid, authorization, principal)
+        state["is_still_valid"] = partial(self._is_still_valid, cookie, authorization, principal)
+        state["server"] = scope["app"]
         return None
+
+    async def _is_still_valid(
+        self, cookie: str | None, authorization: str | None, principal: Principal, *, is_used: bool = True
+    ) -> bool:
+        """Whether a page's credential holds, and whoever opened it has not logged out meanwhile."""
+        if authorization is not None and cookie is not None and not self._sittings.holds(cookie, is_used=is_used):
+            return False
+        return await self._access.is_still_valid(authorization, principal)
 
     async def _login(self, base: str, scope: Scope, headers: dict[bytes, bytes], receive: Receive) -> Response:
         asked = parse_qs(scope["query_string"].decode("latin-1")).get("next", [""])[0]

@@ -40,6 +40,13 @@ class Sittings:
             self._held.popitem(last=False)
         return cookie
 
+    def holds(self, cookie: str, *, is_used: bool = True) -> bool:
+        """Whether a cookie stands for a credential; to ask counts as its use unless `is_used` is False."""
+        found = self._held.get(_digest(cookie))
+        if found is None or self._timer() - found.seen > IDLE_SECONDS:
+            return False
+        return not is_used or self.authorization(cookie) is not None
+
     def authorization(self, cookie: str | None) -> str | None:
         """The credential that a cookie stands for, if it was used in the last hours."""
         key = _digest(cookie or "")

@@ -1,14 +1,265 @@
-"""Chat."""
+"""Chat: talk with what is remembered, or along an agent's routes."""
 
 from __future__ import annotations
 
-from nicegui import ui
+import asyncio
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
+from nicegui import context, ui
+
+from recollect.chat.offline import SET_UP, is_offline
+from recollect.console import widgets
 from recollect.console.frame import console_page
-from recollect.console.seat import Seat
+from recollect.console.parts import note
+from recollect.console.seat import Seat, tell
+from recollect.console.speech import AnswerView, show_talk, show_user
+from recollect.console.standing import Standing
+from recollect.console.talks import REMEMBERING_SECONDS, Answer, Earlier, talk_with
+from recollect.console.why import addresses, cost_line, show_why
+from recollect.errors import RecollectError
+from recollect.types import ReplyDelta
+
+log = logging.getLogger("recollect.console")
+
+FLUSH_SECONDS = 0.05
+LONGEST = 100_000
+"""How many characters a message may have here."""
+
+_SEND_ON_ENTER = """(event) => {
+  if (event.shiftKey || event.isComposing) return;
+  event.preventDefault();
+  emit(event.target.value);
+}"""
+
+# The page stays at its end while an answer comes, unless the person has scrolled up to read.
+_FOLLOW = """
+(() => {
+  const root = document.scrollingElement;
+  let isAtEnd = true;
+  addEventListener('scroll', () => { isAtEnd = root.scrollHeight - root.scrollTop - innerHeight < 80; });
+  const toEnd = () => { if (isAtEnd) root.scrollTop = root.scrollHeight; };
+  const log = document.querySelector('[role=log]');
+  if (log) new MutationObserver(toEnd).observe(log, {childList: true, subtree: true, characterData: true});
+  root.scrollTop = root.scrollHeight;
+})();
+"""
+
+EXAMPLES = ("I moved to Lisbon in March, and I am vegetarian now.", "What do you remember about me?")
 
 
 @console_page("/", "Chat")
 async def chat(seat: Seat) -> None:
     """Talk, with what is remembered."""
-    ui.label(f"Hello {seat.user_id}")
+    asked = seat.query.get("agent")
+    await ChatPage(seat, asked if asked in seat.agents else None).build()
+
+
+class ChatPage:
+    """The page of one conversation."""
+
+    def __init__(self, seat: Seat, agent: str | None) -> None:
+        self._seat = seat
+        self._agent = agent
+        self._who = agent or "Recollect"
+        self._talk = talk_with(seat, agent)
+        self._turn: asyncio.Task[None] | None = None
+        self._decisions: dict[str, bool | None] = {}
+
+    async def build(self) -> None:
+        seat = self._seat
+        self._bar()
+        if self._agent is None and (seat.rc.model is None or is_offline(seat.rc.model)):
+            note(f"No model is set up: answers are quotations from memory. {SET_UP}")
+        self._standing = Standing(seat, self._agent) if self._agent is not None else None
+        self._log = widgets.box("talk").props("role=log aria-live=polite aria-label=Conversation")
+        await self._show(await self._talk.earlier())
+        self._composer()
+        client = context.client
+        client.on_delete(self._leave)
+        ui.run_javascript(_FOLLOW)
+
+    def _bar(self) -> None:
+        seat = self._seat
+        with widgets.box("line"):
+            if seat.agents:
+                names = {"": "Recollect, with memory", **{name: name for name in seat.agents}}
+                ui.select(
+                    names,
+                    label="Talk to",
+                    value=self._agent or "",
+                    on_change=lambda event: ui.navigate.to(seat.link("/", agent=event.value or None)),
+                ).props("outlined dense options-dense").classes("some")
+            self._title = widgets.quiet("")
+            with widgets.box("actions"):
+                self._anew = ui.button("New conversation", icon="add_comment", on_click=seat.doing(self._begin_anew))
+                self._anew.props("outline no-caps dense padding='4px 12px'")
+
+    def _composer(self) -> None:
+        with widgets.box("composer"):
+            self._field = ui.textarea(placeholder=f"Message {self._who}").props(
+                f"outlined autogrow autofocus dense dir=auto maxlength={LONGEST} input-style='max-height: 40vh'"
+            )
+            self._field.props["aria-label"] = f"Message {self._who}: Enter sends it, Shift+Enter begins a line"
+            send = self._seat.doing(self._send)
+            self._field.on("keydown.enter", lambda event: send(event.args), js_handler=_SEND_ON_ENTER)
+            self._button = widgets.icon_button("send", "Send", lambda: send(self._field.value))
+            self._button.props("unelevated color=primary").props(remove="flat dense")
+            self._stop = widgets.icon_button("stop", "Stop", self._cancel)
+            self._stop.props("unelevated color=negative").props(remove="flat dense")
+            self._stop.set_visibility(False)
+
+    async def _show(self, earlier: Earlier) -> None:
+        """The conversation so far."""
+        self._log.clear()
+        with self._log:
+            if earlier.messages:
+                show_talk(self._seat, earlier.messages, self._who)
+                if earlier.messages[-1].role == "user" and not earlier.pending:
+                    note("This was not answered: the answer was stopped, or failed. You can go on all the same.")
+            else:
+                self._welcome(earlier)
+        if earlier.pending:
+            self._ask(self._new_view(), earlier)
+        if self._standing is not None:
+            self._standing.show(earlier.session)
+
+    def _welcome(self, earlier: Earlier) -> None:
+        how = (
+            "Tell it something about you. When you begin a new conversation, this one becomes memories, and the next"
+            " answers build on them: with a link to what you said."
+        )
+        if self._agent is not None:
+            how = f"{self._agent} follows its routes, and remembers what you say."
+        with widgets.box("welcome") as self._hello, widgets.empty("forum", "Say something.", how):
+            for example in EXAMPLES if self._agent is None else ():
+                ui.button(example, on_click=lambda text=example: self._put(text)).props(
+                    "outline no-caps dense padding='4px 12px'"
+                )
+            if earlier.left is not None:
+                link = self._seat.link("/conversations", id=earlier.left.id)
+                widgets.go("Your last conversation has ended by itself: show it", link)
+
+    def _put(self, text: str) -> None:
+        self._field.set_value(text)
+        self._field.run_method("focus")
+
+    async def _send(self, text: str) -> None:
+        said = (text or "").strip()
+        if not said or self._turn is not None:
+            return
+        self._field.set_value("")
+        for hello in [each for each in self._log if "welcome" in each.classes]:
+            hello.delete()
+        with self._log:
+            show_user(said)
+        await self._run(self._talk.say(said))
+
+    async def _run(self, items: AsyncGenerator[ReplyDelta | Answer, None]) -> None:
+        """Show an answer as it comes, until it has come, or was stopped, or failed."""
+        view = self._new_view()
+        self._turn = asyncio.create_task(self._follow(view, items))
+        self._is_busy(True)
+        with view.root:
+            timer = ui.timer(FLUSH_SECONDS, view.flush)
+        try:
+            await asyncio.wait({self._turn})
+        finally:
+            turn, self._turn = self._turn, None
+            timer.cancel()
+            view.end()
+            self._is_busy(False)
+        if turn.cancelled():
+            view.remark("Stopped. What was said until then is kept.")
+        elif (error := turn.exception()) is not None:
+            view.remark(self._told(error), is_wrong=True)
+        self._field.run_method("focus")
+
+    async def _follow(self, view: AnswerView, items: AsyncGenerator[ReplyDelta | Answer, None]) -> None:
+        async with aclosing(items):
+            async for item in items:
+                if isinstance(item, Answer):
+                    self._ended(view, item)
+                else:
+                    view.take(item)
+
+    def _ended(self, view: AnswerView, answer: Answer) -> None:
+        seat = self._seat
+        view.tell(answer.text)
+        view.tools(answer.tools)
+        view.cite(addresses(seat, answer))
+        for problem in answer.problems:
+            error = problem.error
+            what = seat.words(error) if isinstance(error, RecollectError) else "the server's log says why."
+            view.remark(f"Not all went well ({problem.step}): {what}", is_wrong=True)
+        if answer.status in ("truncated", "max_cycles"):
+            view.remark("The answer was cut off: it reached its limit.")
+        if answer.pending:
+            self._decisions = {call.id: None for call in answer.pending}
+            view.ask(answer.pending, seat.doing(self._decide))
+        with view.foot:
+            ui.button("Why this answer", icon="help_outline", on_click=lambda: show_why(seat, answer)).props(
+                "flat no-caps dense"
+            )
+            widgets.quiet(cost_line(answer.usage))
+        if self._standing is not None:
+            self._standing.show(answer.session)
+
+    def _ask(self, view: AnswerView, earlier: Earlier) -> None:
+        """Calls that still wait."""
+        self._decisions = {call.id: None for call in earlier.pending}
+        view.ask(earlier.pending, self._seat.doing(self._decide))
+        view.end()
+
+    async def _decide(self, id: str, approved: bool) -> None:
+        """Go on once all calls are decided."""
+        self._decisions[id] = approved
+        decided = {call: each for call, each in self._decisions.items() if each is not None}
+        if len(decided) == len(self._decisions) and self._turn is None:
+            self._decisions = {}
+            await self._run(self._talk.decide(decided))
+
+    async def _begin_anew(self) -> None:
+        """Close the conversation, wait for its memories, and begin another."""
+        await self._cancel_and_wait()
+        self._anew.props("loading")
+        self._anew.disable()
+        try:
+            if await self._talk.end():
+                self._title.set_text("Remembering…")
+                is_done = await self._seat.user.memory.wait_for_extraction(REMEMBERING_SECONDS)
+                tell("It is remembered now." if is_done else "It is still becoming memories: the page Jobs has more.")
+            await self._show(Earlier())
+        finally:
+            self._title.set_text("")
+            self._anew.props(remove="loading")
+            self._anew.enable()
+        self._field.run_method("focus")
+
+    def _cancel(self) -> None:
+        if self._turn is not None:
+            self._turn.cancel()
+
+    async def _cancel_and_wait(self) -> None:
+        if self._turn is not None:
+            self._turn.cancel()
+            await asyncio.wait({self._turn})  # whoever shows its answer waited first, and is done with it now
+
+    def _leave(self) -> None:
+        """The page is gone: as for all clients that go away, its turn is cancelled."""
+        self._cancel()
+
+    def _new_view(self) -> AnswerView:
+        with self._log:
+            return AnswerView(self._who)
+
+    def _is_busy(self, busy: bool) -> None:
+        self._button.set_visibility(not busy)
+        self._stop.set_visibility(busy)
+
+    def _told(self, error: BaseException) -> str:
+        if isinstance(error, RecollectError):
+            return self._seat.words(error)
+        log.error("a turn failed: %s", type(error).__name__, exc_info=error)
+        return "The server failed. Its log has the reason; what you said is kept if it is still there after a reload."
