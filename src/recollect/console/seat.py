@@ -12,7 +12,6 @@ from nicegui import ui
 from starlette.requests import Request
 
 from recollect.app import Recollect
-from recollect.console.face import PATH
 from recollect.errors import NotAllowedError, RecollectError
 from recollect.server.callers import Caller
 from recollect.server.problems import told
@@ -85,10 +84,14 @@ class Seat:
         return self.caller.home.settings.open
 
     def link(self, path: str, **query: str | None) -> str:
-        """The address of a page of the console, for the same user: `seat.link("/atom", id=atom.id)`."""
+        """The address of a page of the console, for the same user: `seat.link("/atom", id=atom.id)`.
+
+        It is relative to the pages, which are all beside each other: NiceGUI puts its own path before some addresses
+        that begin with a slash, and a proxy may put another.
+        """
         named = {"user": self.query.get("user"), **query}
         given = {name: value for name, value in named.items() if value is not None}
-        return f"{PATH}{path}" + (f"?{urlencode(given)}" if given else "")
+        return f".{path}" + (f"?{urlencode(given)}" if given else "")
 
     def words(self, error: RecollectError) -> str:
         """What is wrong, in a sentence. Those who run the server are told all of it; others what REST would say."""
