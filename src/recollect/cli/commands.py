@@ -10,16 +10,67 @@ from typing import Annotated
 
 import typer
 
-from recollect.cli import keys
+from recollect.cli import agents, atoms, conversations, entities, jobs, keys, spaces
+from recollect.cli.bench import bench
+from recollect.cli.chat import chat
+from recollect.cli.demo import demo
+from recollect.cli.doctor import doctor
+from recollect.cli.exporting import delete, export
+from recollect.cli.importing import EXAMPLES as IMPORTS
+from recollect.cli.importing import import_command
 from recollect.cli.logs import log_to_console
 from recollect.cli.mcp import mcp
+from recollect.cli.migrate import migrate
+from recollect.cli.options import LOOK, MEMORY, RECORDS, RUN, TALK, command, examples, unfolded
+from recollect.cli.recall import recall, timeline
 from recollect.cli.serve import serve
 from recollect.errors import RecollectError
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
-app.add_typer(keys.app, name="keys")
-app.command()(serve)
-app.command()(mcp)
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    epilog=examples("recollect chat", "recollect serve", "recollect doctor"),
+)
+
+command(app, "recollect demo", "recollect demo --open --model ./model.gguf", panel=TALK)(demo)
+command(
+    app,
+    "recollect chat --user maya",
+    'recollect chat "Where should we eat tonight?" --user maya',
+    "recollect chat --agent my_app.booking:agent",
+    "cat questions.txt | recollect chat --json",
+    panel=TALK,
+)(chat)
+app.command("import", help=unfolded(import_command.__doc__ or ""), epilog=IMPORTS, rich_help_panel=TALK)(import_command)
+command(
+    app,
+    'recollect recall "where does she live?" --user maya',
+    "recollect recall --entity Lena --explain --user maya",
+    panel=MEMORY,
+)(recall)
+command(
+    app, "recollect timeline --entity Lena --user maya", "recollect timeline job --from 2025 --to 2026-03", panel=MEMORY
+)(timeline)
+app.add_typer(atoms.app, name="atoms", rich_help_panel=MEMORY)
+app.add_typer(entities.app, name="entities", rich_help_panel=MEMORY)
+app.add_typer(spaces.app, name="spaces", rich_help_panel=MEMORY)
+app.add_typer(conversations.app, name="conversations", rich_help_panel=RECORDS)
+app.add_typer(jobs.app, name="jobs", rich_help_panel=RECORDS)
+command(app, "recollect export --user maya --to maya.zip", "recollect export --user maya | jq .atoms", panel=RECORDS)(
+    export
+)
+command(app, "recollect delete --user maya", panel=RECORDS)(delete)
+command(app, "recollect serve", "recollect serve --url postgresql://db/app --port 9000 --agents agents/", panel=RUN)(
+    serve
+)
+command(app, "recollect mcp --url recollect.db --user maya", panel=RUN)(mcp)
+app.add_typer(keys.app, name="keys", rich_help_panel=RUN)
+command(app, "recollect migrate --check", "recollect migrate --url postgresql://db/app", panel=RUN)(migrate)
+command(app, "recollect doctor", "recollect doctor --json", panel=LOOK)(doctor)
+app.add_typer(agents.app, name="agents", rich_help_panel=LOOK)
+command(app, "recollect bench", "recollect bench --atoms 10000", panel=LOOK)(bench)
 
 
 class ExtractorName(StrEnum):
@@ -29,12 +80,32 @@ class ExtractorName(StrEnum):
     VERBATIM = "verbatim"
 
 
+def _tell_version(asked: bool) -> None:
+    if asked:
+        from recollect import __version__
+
+        typer.echo(f"recollect {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
-def about() -> None:
-    """Recollect: conversational agents that remember."""
+def about(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Recollect: conversational agents that remember.
+
+    Begin with `recollect chat`. What is said is kept in recollect.db, here; --url names another place.
+    """
 
 
-@app.command()
+@command(
+    app,
+    "recollect worker --url recollect.db --model claude-sonnet-5",
+    "recollect worker --url recollect.db --extractor verbatim --once",
+    panel=RUN,
+)
 def worker(
     url: Annotated[
         str, typer.Option(envvar="RECOLLECT_URL", help="The store: a file, or postgresql://…", show_default=False)

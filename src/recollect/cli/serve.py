@@ -164,8 +164,8 @@ def serve(
     raise typer.Exit(code)
 
 
-def run(options: ServeOptions) -> int:
-    """Serve by these options until told to stop; gives the exit code."""
+def run(options: ServeOptions, guide: Callable[[str], list[str]] = lambda address: []) -> int:
+    """Serve by these options until told to stop; gives the exit code. `guide` gives more to say of the address."""
     from recollect.server.logs import log_to_stderr
     from recollect.server.supervising import supervise
 
@@ -181,7 +181,8 @@ def run(options: ServeOptions) -> int:
         ready = asyncio.run(running.checked(options))
 
         def tell() -> None:
-            for line in told(ready, running.address_of(bound)):
+            address = running.address_of(bound)
+            for line in (*told(ready, address), *guide(address)):
                 typer.echo(line)
 
         if options.workers > 1:

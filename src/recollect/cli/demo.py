@@ -1,0 +1,106 @@
+"""`recollect demo`: the server and its console with something to see, and nothing to set up."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import webbrowser
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from recollect.cli.options import Model
+from recollect.cli.running import fail
+from recollect.errors import ConfigurationError, RecollectError
+
+if TYPE_CHECKING:
+    from recollect.server.serve_options import ServeOptions
+
+HOST = "127.0.0.1"
+PORT = 8765
+TRIES = 20
+
+
+def demo(
+    url: Annotated[
+        str, typer.Option("--url", help="Where what you say is kept: a file, or postgresql://…")
+    ] = "recollect-demo.db",
+    port: Annotated[
+        int | None,
+        typer.Option("--port", min=0, max=65_535, help="The port: by default 8765, or the next that is free."),
+    ] = None,
+    model: Model = None,
+    open_browser: Annotated[bool, typer.Option("--open", help="Open the console in a browser.")] = False,
+) -> None:
+    """See it work: the console in a browser, an agent with routes, and a made-up user's memory to look around in.
+
+    Nothing needs to be set up. Without a model it answers from memory; a provider's key in the environment, an Ollama
+    on this machine, or --model with a GGUF file makes it converse. What you say stays in the file.
+    """
+    from recollect.cli import serve
+
+    try:
+        options = _options(url, port, model)
+        logging.getLogger("recollect.server.access").setLevel(logging.WARNING)
+        code = serve.run(options, lambda address: _guide(address, url, open_browser))
+    except RecollectError as error:
+        fail(str(error))
+    raise typer.Exit(code)
+
+
+def _options(url: str, port: int | None, model: str | None) -> ServeOptions:
+    try:
+        from recollect.server.serve_options import ServeOptions
+    except ModuleNotFoundError as error:
+        raise ConfigurationError("The demo needs its extras: pip install 'recollect[cli,console]'.") from error
+    from recollect.console import console_face
+
+    console_face()  # what is missing is told before anything is made
+    asyncio.run(_put_sample(url))
+    return ServeOptions(
+        url=url,
+        host=HOST,
+        port=_free(PORT) if port is None else port,
+        model=model,
+        agents=("recollect.demo.tables:tables",),
+        faces=(console_face,),
+        log_format="text",
+    )
+
+
+async def _put_sample(url: str) -> None:
+    from recollect.app import Recollect
+    from recollect.demo.sample import put_sample
+
+    async with Recollect(url, worker=False) as rc:
+        await put_sample(rc)
+
+
+def _free(port: int) -> int:
+    """That port, or the next one that nobody has."""
+    for candidate in range(port, port + TRIES):
+        with socket.socket() as tried:
+            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                tried.bind((HOST, candidate))
+            except OSError:
+                continue
+            return candidate
+    raise ConfigurationError(f"The ports {port} to {port + TRIES - 1} are all taken: name another with --port.")
+
+
+def _guide(address: str, url: str, open_browser: bool) -> list[str]:
+    console = f"{address}/console/"
+    if open_browser:
+        webbrowser.open(console)
+    return [
+        "",
+        "Things to try:",
+        f'  1. Open {console} and say something of yourself: "I moved to Lisbon in March, and I\'m vegetarian now."',
+        '  2. Press "New conversation", and ask: "What do I eat?" What you said is quoted, with where you said it.',
+        f"  3. Look around in the memory of Maya, whom we made up: {console}memory?user=maya",
+        '  4. Choose the agent Tables in the chat, and say: "A table for two tomorrow". Routes shows where you are.',
+        "",
+        f"What you say stays in {url}. Ctrl-C stops.",
+    ]

@@ -1,0 +1,77 @@
+"""What `recollect demo` shows."""
+
+from __future__ import annotations
+
+import socket
+from datetime import timedelta
+
+import pytest
+
+from recollect import Recollect
+from recollect.cli import demo
+from recollect.demo.sample import SPACE, USER, put_sample
+from recollect.demo.tables import tables
+from recollect.errors import ConfigurationError
+from recollect.testing import ScriptedModel
+
+
+async def test_the_sample_user_is_put_there_once_with_cited_memories_in_two_times() -> None:
+    async with Recollect(":memory:") as rc:
+        assert await put_sample(rc)
+        assert not await put_sample(rc)
+        maya = rc.user(USER)
+        assert len(await maya.conversations.list()) == 3
+        [space] = [each for each in await maya.memory.list_spaces() if each.name == SPACE]
+        hits = await maya.memory.recall_by_topic(space.id, "Where does Maya live?")
+        best = hits.hits[0].atom
+        assert best.text == "Maya lives in Lisbon, in a flat near the river."
+        message = await maya.conversations.messages(str(best.source_conversation_id))
+        assert {each.id for each in message} >= set(best.source_message_ids)
+        before = await maya.memory.list_atoms(space.id, valid_at="2025-01-01T00:00:00Z")
+        assert "Maya lives in Porto, in Rua das Flores." in {each.text for each in before}
+        assert {each.canonical_name for each in await maya.memory.search_entities(space.id, "Ana")} == {"Ana"}
+
+
+async def test_the_sample_asks_no_model_also_where_there_is_one() -> None:
+    model = ScriptedModel([])
+    async with Recollect(":memory:", model=model) as rc:
+        await put_sample(rc)
+        await rc.jobs.drain()
+        assert model.requests == []
+
+
+async def test_without_a_model_the_agent_is_walked_by_rules() -> None:
+    async with Recollect(":memory:") as rc:
+        agent = tables(rc)
+        first = await agent.respond("A table for two tomorrow")
+        assert first.message == "Italian, indian or portuguese?"
+        offered = await agent.respond("indian", first.session)
+        day = rc.clock().date() + timedelta(days=1)
+        assert f"Jaipur on {day:%A, %d %B} at 19:30 for 2" in offered.message
+        hours = await agent.respond("When are they open?", offered.session)
+        assert "from 19:00" in hours.message
+        again = await agent.respond("Back to the table", hours.session)
+        assert again.message == offered.message
+        booked = await agent.respond("Yes, book it", again.session)
+        assert booked.message.startswith("Booked: 2 at the indian place")
+
+
+async def test_with_a_model_that_one_speaks_for_the_agent() -> None:
+    model = ScriptedModel([])
+    async with Recollect(":memory:", model=model) as rc:
+        assert tables(rc).model is model
+
+
+def test_a_port_that_is_taken_is_passed_over() -> None:
+    with socket.socket() as held:
+        held.bind((demo.HOST, 0))
+        taken = held.getsockname()[1]
+        assert taken < demo._free(taken) < taken + demo.TRIES
+
+
+def test_when_all_ports_are_taken_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demo, "TRIES", 1)
+    with socket.socket() as held:
+        held.bind((demo.HOST, 0))
+        with pytest.raises(ConfigurationError, match="name another with --port"):
+            demo._free(held.getsockname()[1])
