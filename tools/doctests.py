@@ -1,4 +1,4 @@
-"""For the site: the examples in docstrings, which are doctests, become blocks of code.
+"""For the site: docstrings as pages. Their examples, which are doctests, become blocks of code.
 
 Without this, Markdown takes a `>>>` for three quotations.
 """
@@ -28,11 +28,21 @@ def fence(text: str) -> str:
 
 
 class Doctests(griffe.Extension):
-    """Fences the doctests of every docstring that griffe reads, and leaves methods such as `__repr__` out."""
+    """Fences the doctests of every docstring that griffe reads, and leaves out what only a reader of the code needs."""
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
         """Called by griffe for each module, class, function and attribute."""
-        if obj.is_special:
-            obj.public = False
         if obj.docstring is not None:
             obj.docstring.value = fence(obj.docstring.value)
+
+    def on_class(self, *, cls: griffe.Class, **_: Any) -> None:
+        """Called by griffe for each class."""
+        for name, member in list(cls.members.items()):
+            if (member.is_special and name != "__init__") or _is_a_parameter(cls, member):
+                cls.del_member(name)
+
+
+def _is_a_parameter(cls: griffe.Class, member: griffe.Object | griffe.Alias) -> bool:
+    """Whether that is `self.name = name` without a word on it: the parameter is in the signature."""
+    is_set = isinstance(member, griffe.Attribute) and member.docstring is None and member.value is not None
+    return is_set and "dataclass" not in cls.labels and any(member.name == each.name for each in cls.parameters)
