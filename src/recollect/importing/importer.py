@@ -71,7 +71,7 @@ async def import_chats(
     ...         async with Recollect(":memory:") as rc:
     ...             return await import_chats(rc.user("maya"), file)
     >>> print(asyncio.run(main()))
-    1 chat with 1 message imported. 1 memories made.
+    1 chat with 1 message imported. 1 memory made.
     """
     begin = None if since is None else checks.moment("since", since)
     most = None if limit is None else checks.count("limit", limit)
@@ -94,7 +94,7 @@ async def import_chats(
         job = _Import(user, name, export, tell, dry_run)
         await job.run(begin, most)
     made = Remembered()
-    if extract and wait and job.ids:
+    if extract and wait and not dry_run:
         made = await remember(user.memory, job.ids, tell)
     return job.report(made)
 

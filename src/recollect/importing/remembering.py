@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from recollect.importing.handles import ImportMemory
@@ -40,27 +41,34 @@ async def bind(memory: ImportMemory, namespace: str, space: str) -> None:
 
 
 async def remember(memory: ImportMemory, ids: Sequence[str], tell: Callable[[ImportProgress], Any]) -> Remembered:
-    """Wait until jobs have made memories of these conversations, but not for those that wait for another attempt."""
-    wanted = set(ids)
-    tell(ImportProgress("remembering", 0, len(ids)))
+    """Wait until jobs have made memories of these conversations, and of those that were left from an earlier import.
+
+    Jobs that wait for another attempt are not waited for.
+    """
+    begun, wanted = utc_now(), dict.fromkeys(ids)
+    if ids:
+        tell(ImportProgress("remembering", 0, len(ids)))
     done = False
     while not done:
         done = await memory.wait_for_extraction(LOOK_SECONDS)
-        left = [job for status in _UNENDED for job in await memory.list_jobs(status=status, limit=MOST_JOBS)]
         now = utc_now()
-        done = done and not any(job.due_at <= now for job in left)
-        unended = {job.conversation_id for job in left if job.due_at <= now} & wanted
-        tell(ImportProgress("remembering", len(wanted) - len(unended), len(wanted)))
-    return await _counted(memory, ids)
+        left = [job for status in _UNENDED for job in await memory.list_jobs(status=status, limit=MOST_JOBS)]
+        due = {job.conversation_id for job in left if job.due_at <= now}
+        wanted.update(dict.fromkeys(due))
+        done = done and not due
+        if wanted:
+            tell(ImportProgress("remembering", len(wanted) - len(due), len(wanted)))
+    return await _counted(memory, wanted, begun, set(ids))
 
 
-async def _counted(memory: ImportMemory, ids: Sequence[str]) -> Remembered:
+async def _counted(memory: ImportMemory, ids: Iterable[str], begun: datetime, new: set[str]) -> Remembered:
     memories = failed = waiting = 0
     for id in ids:
         for job in await memory.list_jobs(conversation_id=id, limit=MOST_JOBS):
-            memories += _made(job)
-            failed += job.status is JobStatus.FAILED
-            waiting += not job.status.is_over
+            if id in new or job.finished_at is None or job.finished_at >= begun:
+                memories += _made(job)
+                failed += job.status is JobStatus.FAILED
+                waiting += not job.status.is_over
     return Remembered(memories, failed, waiting)
 
 

@@ -128,10 +128,10 @@ class ImportReport:
             told.append(f"{self.continued} of them had been imported before, and had grown since")
         if self.already_there:
             told.append(f"{_many(self.already_there, 'chat')} had been imported before, and had nothing new")
-        told += [f"skipped {_many(count, 'chat')}: {reason}" for reason, count in sorted(self.skipped.items())]
+        told += [f"skipped {count}: {reason}" for reason, count in sorted(self.skipped.items())]
         told += [f"left out {_many(count, 'message')}: {reason}" for reason, count in sorted(self.left_out.items())]
         if self.memories:
-            told.append(f"{self.memories} memories made")
+            told.append(f"{self.memories} {'memory' if self.memories == 1 else 'memories'} made")
         if self.failed_jobs:
             told.append(f"{_many(self.failed_jobs, 'job')} failed that should have made memories")
         if self.waiting_jobs:
