@@ -102,15 +102,16 @@ class Seat:
         if not await self._is_still_valid(is_used=False):
             ui.navigate.to(self.link("/"))
 
-    def doing(self, handler: Callable[..., Any]) -> Callable[..., Awaitable[None]]:
+    def doing(self, handler: Callable[..., Any], *, by_itself: bool = False) -> Callable[..., Awaitable[None]]:
         """An event handler whose errors are told in one sentence, and which acts only while the credential holds.
 
-        All handlers that read or change something go through it.
+        All handlers that read or change something go through it. What a page does `by_itself`, such as looking again
+        now and then, is no use of the credential.
         """
         wanted = len(inspect.signature(handler).parameters)
 
         async def handle(*given: Any) -> None:
-            if not await self._is_still_valid():
+            if not await self._is_still_valid(is_used=not by_itself):
                 ui.navigate.to(self.link("/"))  # the reception asks for another one
                 return
             try:

@@ -9,14 +9,15 @@ from nicegui import ui
 from recollect.console import widgets
 from recollect.console.frame import console_page
 from recollect.console.seat import Seat, tell
-from recollect.errors import NotFoundError
+from recollect.errors import NotFoundError, RecollectError
 from recollect.server.routes.jobs import shown
 from recollect.types.jobs import Job, JobStatus
 
 PATH = "/jobs"
 PAGE = 30
-QUICK, SLOW = 2.0, 10.0
-"""How many seconds pass before the page looks again: while something runs, and otherwise."""
+SECONDS = 2.0
+IDLE = 5
+"""How many seconds pass before the page looks again while something runs; otherwise it is so many times as long."""
 
 STATUSES = {"": "All", **{each.value: each.value.capitalize() for each in JobStatus}}
 TONES = {JobStatus.DONE: "good", JobStatus.FAILED: "bad", JobStatus.RUNNING: "wait", JobStatus.QUEUED: "wait"}
@@ -36,6 +37,7 @@ class Jobs:
         self._seat = seat
         self._most = PAGE
         self._drawn: list[Job] | None = None
+        self._ticks = 0
 
     async def build(self) -> None:
         """Show it."""
@@ -52,7 +54,7 @@ class Jobs:
             self._head = widgets.quiet("").props("role=status")
         self._list = widgets.box("stack").props('role=region aria-label="Jobs"')
         await self._show()
-        self._timer = ui.timer(QUICK, seat.doing(self._look), immediate=False)
+        ui.timer(SECONDS, seat.doing(self._look, by_itself=True), immediate=False)
 
     async def _search(self) -> None:
         self._most = PAGE
@@ -65,9 +67,14 @@ class Jobs:
         await self._show()
 
     async def _look(self) -> None:
-        """What changed since; how soon to look again."""
-        await self._show()
-        self._timer.interval = QUICK if any(not job.status.is_over for job in self._drawn or ()) else SLOW
+        """What changed since."""
+        self._ticks += 1
+        if self._ticks % IDLE and all(job.status.is_over for job in self._drawn or ()):
+            return
+        try:
+            await self._show()
+        except RecollectError as error:
+            self._head.text = self._seat.words(error)  # told once, however often it happens
 
     async def _found(self) -> list[Job]:
         seat, scope = self._seat, self._seat.user.scope
@@ -149,15 +156,11 @@ class Jobs:
     async def _retry(self, id: str) -> None:
         await self._seat.rc.jobs.retry((await self._own(id)).id)
         tell("Queued again.")
-        await self._acted()
+        await self._show()
 
     async def _cancel(self, id: str) -> None:
         await self._seat.rc.jobs.cancel((await self._own(id)).id)
         tell("Cancelled.")
-        await self._acted()
-
-    async def _acted(self) -> None:
-        self._timer.interval = QUICK
         await self._show()
 
     async def _own(self, id: str) -> Job:
