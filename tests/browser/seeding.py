@@ -1,0 +1,67 @@
+"""What a user has behind them when a test opens the console."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from recollect import Recollect
+from recollect.types.replies import ChatUsage
+from recollect.user import User
+
+
+@dataclass(frozen=True, slots=True)
+class Seeded:
+    """The ids of what there is."""
+
+    space: str
+    conversation: str
+    message: str
+    lisbon: str
+    diet: str
+    cello: str
+    robert: str
+    bob: str
+
+
+@asynccontextmanager
+async def library(store: Path, user: str) -> AsyncIterator[User]:
+    """The user's handle in this process, on the store of a server that may run."""
+    async with Recollect(store, worker=False, embedder=None) as rc:
+        yield rc.user(user)
+
+
+async def seed(store: Path, user: str) -> Seeded:
+    """A move to Lisbon, a diet, a plan put aside, and Robert, who is also called Bob."""
+    async with library(store, user) as someone:
+        memory, log = someone.memory, someone.conversations
+        space = await memory.create_space("default", once=True)
+        talk = await log.create("chat", title="Moving")
+        said = await log.append_user_message(talk.id, "I moved to Lisbon in March, and I'm vegetarian now.")
+        used = ChatUsage(input_tokens=1_200, output_tokens=80, cost_usd=0.0048, model="claude-sonnet-4-5")
+        await log.append_assistant_turn(talk.id, "Lisbon, lovely!", model="claude-sonnet-4-5", usage=used)
+        city = await memory.create_entity(
+            space.id, "PLACE", "Lisbon", "A city in Portugal", {"country": "Portugal"}, ["Lisboa"]
+        )
+        robert = await memory.create_entity(space.id, "PERSON", "Robert", "A colleague")
+        bob = await memory.create_entity(space.id, "PERSON", "Bob")
+        berlin = await memory.add_atom(
+            space.id, "Lives in Berlin", {"name": "home", "kind": "FACT"}, 4, valid_from="2021-05-01T00:00:00Z"
+        )
+        lisbon = await memory.supersede_atom(
+            berlin.id,
+            "Lives in Lisbon",
+            valid_from="2026-03-01T00:00:00Z",
+            source_conversation_id=talk.id,
+            source_message_ids=[said.id],
+            entity_ids=[city.id],
+        )
+        diet = await memory.add_atom(
+            space.id, "Is vegetarian", {"name": "diet", "kind": "PREFERENCE"}, 5, 0.9, "2026-03-10T00:00:00Z"
+        )
+        await memory.add_atom(space.id, "Bob owes them a dinner", entity_ids=[bob.id])
+        await memory.add_atom(space.id, "Robert works in accounting", entity_ids=[robert.id])
+        cello = await memory.add_atom(space.id, "Plans to learn the cello", {"name": "plans", "kind": "INTENTION"})
+        return Seeded(space.id, talk.id, said.id, lisbon.id, diet.id, cello.id, robert.id, bob.id)

@@ -1,0 +1,63 @@
+"""Whatever a person wrote is shown as it was written, and never run."""
+
+from __future__ import annotations
+
+from playwright.async_api import Page, expect
+
+from tests.browser.seeding import library
+from tests.browser.serving import Site
+from tests.browser.watching import looks
+
+EVIL = (
+    """<img src=x onerror="window.hacked=1"> <script>window.hacked=1</script>"""
+    """ "it's" `x` {{7*7}} ${1+1} مرحبا 👩‍👩‍👧 :on"""
+)
+LONG = "Donaudampfschifffahrtsgesellschaft" * 5
+
+
+async def test_markup_quotes_and_other_scripts_are_shown_literally_and_nothing_runs(site: Site, page: Page) -> None:
+    async with library(site.store, "evil") as someone:
+        memory, log = someone.memory, someone.conversations
+        space = await memory.create_space(EVIL)
+        talk = await log.create("chat", title=EVIL)
+        said = await log.append_user_message(talk.id, EVIL)
+        entity = await memory.create_entity(space.id, "PERSON", EVIL, EVIL, {EVIL: EVIL, "deep": [EVIL]}, [LONG])
+        old = await memory.add_atom(space.id, LONG, valid_from="2026-01-01T00:00:00Z")
+        atom = await memory.supersede_atom(
+            old.id,
+            EVIL,
+            {"name": EVIL, "kind": "FACT"},
+            source_conversation_id=talk.id,
+            source_message_ids=[said.id],
+            entity_ids=[entity.id],
+        )
+        await log.append_assistant_turn(
+            talk.id, "Yes", model=EVIL, usage={"input_tokens": 3, "output_tokens": 2, "cost_usd": 0.1, "model": EVIL}
+        )
+    for number, address in enumerate(
+        (
+            site.at("/memory", user="evil", q=EVIL),
+            site.at("/atom", user="evil", id=atom.id),
+            site.at("/timeline", user="evil", atom=atom.id),
+            site.at("/timeline", user="evil", entity=entity.id),
+            site.at("/entities", user="evil"),
+            site.at("/entities", user="evil", id=entity.id),
+            site.at("/usage", user="evil"),
+        )
+    ):
+        await page.goto(address)
+        await expect(page.get_by_text("<script>window.hacked=1</script>").first).to_be_attached()
+        await looks(page, f"evil-{number}")
+    await page.goto(site.at("/memory", user="evil"))
+    await page.get_by_label("Space", exact=True).click()
+    await expect(page.get_by_role("option").first).to_contain_text("<img src=x")
+    await page.keyboard.press("Escape")
+    await page.get_by_role("button", name="Edit").first.click()
+    await expect(page.get_by_role("dialog").get_by_label("What to remember")).to_have_value(EVIL)
+    await page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
+    await page.get_by_role("button", name="Forget").first.click()
+    await expect(page.get_by_role("dialog")).to_contain_text("<img src=x")
+    await page.goto(site.at("/data", user='"><img src=x onerror="window.hacked=1">'))
+    await expect(page.get_by_text("Nothing is kept of this user.")).to_be_visible()
+    assert await page.evaluate("window.hacked") is None
+    assert await page.evaluate("document.querySelectorAll('img[src=x]').length") == 0

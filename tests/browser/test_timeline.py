@@ -1,0 +1,28 @@
+"""How things changed."""
+
+from __future__ import annotations
+
+from playwright.async_api import Page, expect
+
+from tests.browser.seeding import seed
+from tests.browser.serving import Site
+from tests.browser.watching import looks
+
+
+async def test_a_timeline_shows_what_held_when_and_keeps_to_the_days_asked_for(site: Site, page: Page) -> None:
+    await seed(site.store, "maya-t")
+    await page.goto(site.at("/timeline", user="maya-t"))
+    entries = page.get_by_role("region", name="Timeline").get_by_role("listitem")
+    await expect(entries.first).to_contain_text("1 May 2021 to 1 Mar 2026")
+    await expect(entries.first).to_contain_text("then: Lives in Lisbon")
+    await looks(page, "timeline")
+    await page.get_by_label("To", exact=True).fill("2025-12-31")
+    await expect(entries).to_have_count(1)
+    await page.get_by_label("To", exact=True).fill("")
+    await page.get_by_text("With what is over").click()
+    await expect(page.get_by_text("Lives in Berlin")).to_have_count(0)
+    await page.get_by_label("About").fill("Lisb")
+    await page.get_by_role("option", name="Lisbon").click()
+    await expect(entries).to_have_count(1)
+    await expect(entries).to_contain_text("Lives in Lisbon")
+    assert "entity=ent_" in page.url
