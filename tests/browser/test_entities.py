@@ -31,7 +31,7 @@ async def test_two_entities_become_one_after_it_was_said_what_happens(site: Site
     dialog = page.get_by_role("dialog")
     await dialog.get_by_label("The one that goes into it").fill("Bob")
     await page.get_by_role("option", name="Bob").click()
-    await expect(dialog).to_contain_text("1 memory about it become")
+    await expect(dialog).to_contain_text("1 memory about it becomes one about “Robert”")
     await looks(page, "merge")
     await dialog.get_by_role("button", name="Merge").click()
     await expect(page.get_by_role("article").filter(has_text="Bob owes them a dinner")).to_be_visible()

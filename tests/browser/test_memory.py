@@ -113,7 +113,7 @@ async def test_a_newcomer_writes_the_first_memory(site: Site, page: Page) -> Non
     await page.get_by_role("link", name="Write a memory").click()
     dialog = page.get_by_role("dialog")
     await dialog.get_by_role("button", name="Remember").click()
-    await expect(page.get_by_role("alert").filter(has_text="text")).to_be_visible()
+    await expect(page.get_by_text("Say what to remember first.")).to_be_visible()
     await dialog.get_by_label("What to remember").fill("Likes the sea")
     await looks(page, "memory-write")
     await dialog.get_by_role("button", name="Remember").click()

@@ -10,6 +10,7 @@ from nicegui import ui
 
 from recollect.console import widgets
 from recollect.console.seat import Seat, tell
+from recollect.errors import InvalidArgumentError
 from recollect.types.memory import Atom, AtomStatus, CategoryKind, RecallHit
 from recollect.types.times import utc_now
 
@@ -229,9 +230,12 @@ class _Form:
 
     def given(self) -> dict[str, Any]:
         """What `add_atom` and `supersede_atom` take."""
+        text = (self.text.value or "").strip()
+        if not text:
+            raise InvalidArgumentError("Say what to remember first.")
         name = (self.category.value or "").strip() or str(self.kind.value).lower()
         return {
-            "text": (self.text.value or "").strip(),
+            "text": text,
             "category": {"name": name, "kind": self.kind.value},
             "importance": self.importance.value,
             "valid_from": widgets.day_start(self.since.value),

@@ -25,11 +25,8 @@ _STYLE = """
 .head2 { font-size: 1.05rem; font-weight: 600; margin: .75rem 0 0; line-height: 1.3; width: 100%; }
 .chip { border: 1px solid var(--edge); border-radius: 1rem; padding: .05rem .6rem; font-size: .8rem;
   max-width: 100%; overflow-wrap: anywhere; }
-.chip.good { border-color: #2e7d32; color: #2e7d32; } .chip.bad { border-color: #c62828; color: #c62828; }
-.chip.wait { border-color: #8a6100; color: #8a6100; }
-.body--dark .chip.good { border-color: #81c784; color: #81c784; }
-.body--dark .chip.bad { border-color: #ef9a9a; color: #ef9a9a; }
-.body--dark .chip.wait { border-color: #ffd54f; color: #ffd54f; }
+.chip.good { border-color: var(--good); color: var(--good); } .chip.bad { border-color: var(--bad); color: var(--bad); }
+.chip.wait { border-color: var(--warn); color: var(--warn); }
 .over { text-decoration: line-through; opacity: .75; }
 .atom-text { font-size: 1.02rem; line-height: 1.45; white-space: pre-wrap; overflow-wrap: anywhere; }
 .go { color: inherit; text-decoration: underline; text-decoration-color: var(--edge); text-underline-offset: .2em; }
@@ -37,7 +34,7 @@ _STYLE = """
 .go.plain { text-decoration: none; } .go.plain:hover { text-decoration: underline; }
 .empty { border: 1px dashed var(--edge); border-radius: .75rem; padding: 2rem 1.25rem; width: 100%; text-align: center;
   display: flex; flex-direction: column; align-items: center; gap: .6rem; }
-.pairs { display: grid; grid-template-columns: minmax(7rem, 11rem) minmax(0, 1fr); gap: .4rem 1rem; width: 100%; }
+.pairs { display: grid; grid-template-columns: minmax(6rem, 20%) minmax(0, 1fr); gap: .4rem 1rem; width: 100%; }
 .pairs > :nth-child(odd) { color: var(--quiet); font-size: .9rem; }
 .pairs > :nth-child(even) { overflow-wrap: anywhere; }
 .scroll { overflow-x: auto; width: 100%; }

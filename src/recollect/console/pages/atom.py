@@ -57,7 +57,7 @@ def _fields(found: Atom, space: str | None) -> None:
     widgets.pairs(
         ("True from", widgets.moment(found.valid_from)),
         ("True until", ends),
-        ("Known from", widgets.moment(found.created_at)),
+        ("Noted", widgets.moment(found.created_at)),
         ("Superseded", widgets.moment(found.superseded_at)),
         ("Status", status.get(found.status, "Forgotten: never recalled")),
         ("Kind", found.category.kind.value.capitalize()),

@@ -143,11 +143,12 @@ class Entities:
             about = ui.input("Description").props("outlined dense dir=auto").classes("full")
 
             async def make() -> None:
+                called = (name.value or "").strip()
+                if not called:
+                    raise InvalidArgumentError("Say what to call it first.")
                 others = [each.strip() for each in (aliases.value or "").split(",") if each.strip()]
                 text = (about.value or "").strip() or None
-                await seat.user.memory.create_entity(
-                    self._space.id, type.value, (name.value or "").strip(), text, aliases=others
-                )
+                await seat.user.memory.create_entity(self._space.id, type.value, called, text, aliases=others)
                 asking.close()
                 tell("Made.")
                 await self._show()
@@ -257,11 +258,13 @@ async def merge(seat: Seat, space_id: str, kept: Entity | None, then: Callable[[
             elif first.id == second.id:
                 what.text = "Choose two different ones."
             else:
-                memories = widgets.counted(second.atom_count, "memory", "memories")
+                is_one = second.atom_count == 1
+                memories = "1 memory" if is_one else f"{second.atom_count:,} memories"
                 what.text = (
                     f"“{second.canonical_name}” is the same as “{first.canonical_name}” from now on."
-                    f" {memories} about it become memories about “{first.canonical_name}”, which is also called"
-                    f" “{second.canonical_name}” then. This cannot be taken back."
+                    f" {memories} about it {'becomes one' if is_one else 'become memories'} about"
+                    f" “{first.canonical_name}”, which is also called “{second.canonical_name}” then."
+                    " This cannot be taken back."
                 )
 
         canonical = ui.select(names, label="The one that stays", value=kept.id if kept else None, with_input=True)

@@ -112,8 +112,9 @@ class Jobs:
         with widgets.box("card", "stack", "tight", tag="article"):
             with widgets.box("line"):
                 widgets.chip(job.status.value.capitalize(), TONES.get(job.status, ""))
-                ui.label("Memories from messages").classes("said")
-                what = f"{job.from_seq} to {job.to_seq}" if job.from_seq != job.to_seq else str(job.from_seq)
+                ui.label("Memories from").classes("said")
+                is_one = job.from_seq == job.to_seq
+                what = f"message {job.from_seq}" if is_one else f"messages {job.from_seq} to {job.to_seq}"
                 if job.scope == seat.user.scope:
                     widgets.go(what, seat.link("/conversations", id=job.conversation_id))
                 else:

@@ -12,6 +12,7 @@ from recollect.console import atoms, widgets
 from recollect.console.frame import console_page
 from recollect.console.seat import Seat, tell
 from recollect.conversations.checks import QUERY_LENGTH
+from recollect.errors import InvalidArgumentError
 from recollect.types.memory import Atom, AtomStatus, MemorySpace, RecallHit
 from recollect.types.times import utc_now
 
@@ -100,12 +101,12 @@ class Memories:
         with widgets.box("line"):
             self._status = ui.select(STATUSES, label="Show", value=wanted.status, on_change=again).classes("some")
             self._status.props("outlined dense options-dense")
+            self._on = widgets.day_field("What held on", wanted.on, again).classes("some")
             names = sorted({*(await self._categories()), *wanted.categories}, key=str.casefold)
             self._categories_field = ui.select(
                 names, label="Categories", value=wanted.categories, multiple=True, on_change=again
             ).classes("wide pick")
             self._categories_field.props("outlined dense options-dense use-chips clearable")
-            self._on = widgets.day_field("What held on", wanted.on, again).classes("some")
         self._list = widgets.box("stack").props('aria-live=polite aria-label="Memories" role=region')
         self._foot = widgets.box("line")
         await self._show()
@@ -267,7 +268,10 @@ class Memories:
             name = ui.input("Name").props("outlined dense autofocus dir=auto maxlength=200").classes("full")
 
             async def make() -> None:
-                made = await seat.user.memory.create_space((name.value or "").strip())
+                wanted = (name.value or "").strip()
+                if not wanted:
+                    raise InvalidArgumentError("Say what to call it first.")
+                made = await seat.user.memory.create_space(wanted)
                 tell("Made.")
                 ui.navigate.to(seat.link(PATH, space=made.id))
 
