@@ -1,23 +1,17 @@
 """A first turn with a tool, on whatever model is at hand.
 
-With a provider's key in the environment (see MODELS) that provider answers. Without one, a small stand-in does, and
-says so.
+    python examples/first_turn.py [QUESTION]
+
+With a provider's key in the environment that provider answers, or else an Ollama on this machine, or the file that
+RECOLLECT_GGUF names. Without any of them a small stand-in does, and says so.
 """
 
 import asyncio
-import os
 import sys
+from collections.abc import Callable
 
-from recollect import ChatOptions, ChatRequest, Model, RecollectError, TextDelta, run_loop_stream, tool
+from recollect import ChatOptions, ChatRequest, Model, RecollectError, TextDelta, chat, run_loop_stream, tool
 from recollect.testing import FunctionModel, Step, calls, says
-
-MODELS = {
-    "ANTHROPIC_API_KEY": "claude-sonnet-5",
-    "OPENAI_API_KEY": "gpt-5",
-    "GEMINI_API_KEY": "gemini-2.5-flash",
-    "OPENROUTER_API_KEY": "openai/gpt-5",
-    "XAI_API_KEY": "grok-4",
-}
 
 
 @tool
@@ -34,14 +28,14 @@ def stand_in(request: ChatRequest) -> Step:
     return calls("weather", city="Lisbon", saying="Let me look. ")
 
 
-def choose_model() -> str | Model:
-    """The first provider with a key, or the stand-in."""
-    for variable, model in MODELS.items():
-        if os.environ.get(variable):
-            print(f"[{model}, by {variable}]")
-            return model
-    print(f"[a scripted stand-in answers: set one of {', '.join(MODELS)} for a real model]")
-    return FunctionModel(stand_in, model="stand-in")
+def choose_model(otherwise: Callable[[ChatRequest], Step] = stand_in) -> str | Model:
+    """The name of the model that is at hand, or the stand-in."""
+    chosen = chat.choose_model()
+    if not chosen.is_offline:
+        print(f"[{chosen.name}: {chosen.why}]")
+        return chosen.name
+    print("[a scripted stand-in answers: set a provider's key, such as ANTHROPIC_API_KEY, for a real model]")
+    return FunctionModel(otherwise, model="stand-in")
 
 
 def show(delta: object) -> None:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from recollect.testing import FlowModel, SimulatedUser, simulate
 from tests.integration.providers.vendors import Anthropic
-from tests.integration.test_examples import EXAMPLES, run
+from tests.integration.test_examples import EXAMPLES, run, run_alone
 from tests.support.wire import Reply, Request, WireServer
 
 KINDS = st.lists(st.sampled_from(["personal", "business"]), min_size=1, max_size=4)
@@ -102,7 +102,7 @@ async def test_with_a_key_that_provider_understands_and_answers() -> None:
         return Anthropic().whole(NOTHING if "output_config" in request.body else "All is well.")
 
     async with WireServer(answer) as wire:
-        code, output = await run("flight_booking.py", ANTHROPIC_API_KEY="key", ANTHROPIC_BASE_URL=wire.url)
+        code, output = await run_alone("flight_booking.py", ANTHROPIC_API_KEY="key", ANTHROPIC_BASE_URL=wire.url)
     assert code == 0, output
     assert "claude-sonnet-5" in output
     assert output.count("All is well.") == 6

@@ -3,19 +3,46 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import os
+import re
+import runpy
 import sys
+from contextlib import redirect_stdout
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from tests.integration.test_docs import play_anthropic
+from tests.support.local_model import needed_model_file
 from tests.support.wire import WireServer, json_reply
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-async def run(name: str, *arguments: str, **env: str) -> tuple[int | None, str]:
+async def run(name: str, *arguments: str) -> tuple[int | None, str]:
+    """Run an example in a thread of this process, as the interpreter would: its exit code, and what it printed."""
+    return await asyncio.wait_for(asyncio.to_thread(_run, name, arguments), 50)
+
+
+def _run(name: str, arguments: tuple[str, ...]) -> tuple[int | None, str]:
+    printed = io.StringIO()
+    program = str(EXAMPLES / name)
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(printed):
+        patch.syspath_prepend(str(EXAMPLES))
+        patch.setattr(sys, "argv", [program, *arguments])
+        try:
+            runpy.run_path(program, run_name="__main__")
+        except SystemExit as end:
+            said = end.code if isinstance(end.code, str) else ""
+            code = 1 if said else int(end.code or 0)
+            return code, printed.getvalue() + said
+    return 0, printed.getvalue()
+
+
+async def run_alone(name: str, *arguments: str, **env: str) -> tuple[int | None, str]:
+    """Run an example as a person does, in a process of its own and in an empty environment."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, str(EXAMPLES / name), *arguments),
         env={"PATH": os.environ["PATH"], **env},
@@ -27,7 +54,7 @@ async def run(name: str, *arguments: str, **env: str) -> tuple[int | None, str]:
 
 
 async def test_the_first_turn_needs_no_key() -> None:
-    code, output = await run("first_turn.py")
+    code, output = await run_alone("first_turn.py")
     assert code == 0, output
     assert "stand-in" in output
     assert "Let me look. No coat needed: it is 18 degrees and clear in Lisbon." in output
@@ -36,7 +63,7 @@ async def test_the_first_turn_needs_no_key() -> None:
 
 async def test_the_first_turn_uses_the_provider_whose_key_is_set() -> None:
     async with WireServer(play_anthropic) as wire:
-        code, output = await run("first_turn.py", "Hm?", ANTHROPIC_API_KEY="key", ANTHROPIC_BASE_URL=wire.url)
+        code, output = await run_alone("first_turn.py", "Hm?", ANTHROPIC_API_KEY="key", ANTHROPIC_BASE_URL=wire.url)
     assert code == 0, output
     assert "claude-sonnet-5" in output
     assert "All is well." in output
@@ -47,7 +74,7 @@ async def test_the_first_turn_uses_the_provider_whose_key_is_set() -> None:
 async def test_a_wrong_key_is_one_clear_sentence(status: int) -> None:
     refusal = json_reply({"type": "error", "error": {"type": "authentication_error", "message": "invalid key"}}, status)
     async with WireServer(lambda request: refusal) as wire:
-        code, output = await run("first_turn.py", ANTHROPIC_API_KEY="key", ANTHROPIC_BASE_URL=wire.url)
+        code, output = await run_alone("first_turn.py", ANTHROPIC_API_KEY="key", ANTHROPIC_BASE_URL=wire.url)
     assert code == 1
     assert "ProviderAuthError: Anthropic (401) failed for claude-sonnet-5: invalid key. Check the API key" in output
     assert "Traceback" not in output
@@ -105,3 +132,148 @@ async def test_a_served_memory_is_one_tenants_alone() -> None:
     assert "  [message.appended]\n  [conversation.closed]\n  [extraction.queued]\n  [atom.added]\n" in output
     assert "Try Ao 26: it is vegetarian.\n  remembered from conv_" in output
     assert "[another tenant's Maya has 0 conversations]\n[NotFoundError: There is no conversation 'conv_" in output
+
+
+async def test_an_assistant_knows_on_thursday_what_it_was_told_on_monday(tmp_path: Path) -> None:
+    code, output = await run("personal_assistant.py", str(tmp_path / "assistant.db"))
+    assert code == 0, output
+    flight, allergy = output.split("[Thursday]")[1:]
+    assert '[1] "My flight to Porto leaves on Friday at 9:40." (you, 4 May 2026)' in flight
+    assert "because on Monday you said: My flight to Porto leaves on Friday at 9:40." in flight
+    assert "because on Monday you said: My sister Ana is allergic to peanuts." in allergy
+
+
+async def test_a_desk_answers_by_the_provider_whose_key_is_set() -> None:
+    async with WireServer(play_anthropic) as wire:
+        code, output = await run_alone("support_with_skills.py", ANTHROPIC_API_KEY="key", ANTHROPIC_BASE_URL=wire.url)
+    assert code == 0, output
+    assert "[claude-sonnet-5: ANTHROPIC_API_KEY is set]" in output
+    assert output.count("All is well.") == 2
+
+
+async def test_a_desk_follows_the_skills_in_its_folders() -> None:
+    code, output = await run("support_with_skills.py")
+    assert code == 0, output
+    assert "[skills: refunds, tone]" in output
+    assert (
+        "30 euros for A-100 are on their way, and arrive within three days.\n  [read_skill, look_up, pay_back]"
+        in output
+    )
+    assert "a colleague decides until tomorrow, and writes to you.\n  [read_skill, look_up]" in output
+
+
+async def test_chats_from_elsewhere_are_imported_once(tmp_path: Path) -> None:
+    given = (str(EXAMPLES / "data" / "chats.jsonl"), str(tmp_path / "imported.db"))
+    answers = []
+    for outcome in (
+        "2 chats with 5 messages imported. 5 memories made.",
+        "0 chats with 0 messages imported. 2 chats had",
+    ):
+        code, output = await run("import_history.py", *given)
+        assert code == 0, output
+        assert outcome in output
+        answers.append(output.partition("> ")[2])
+    assert answers[0] == answers[1]
+    assert "User: My new address is Rua da Rosa 12.\n  [from 'Moving house', 2026-02-10]" in answers[0]
+    assert "Ana is allergic to peanuts.\n  [from 'Dinner for eight', 2026-04-02]" in answers[0]
+    code, output = await run("import_history.py", str(tmp_path / "none.zip"), given[1])
+    assert code == 1
+    assert "InvalidArgumentError: There is no file or folder" in output
+
+
+async def test_a_payment_waits_for_a_person_in_another_process(tmp_path: Path) -> None:
+    code, output = await run("approval.py", str(tmp_path / "approval.db"))
+    assert code == 0, output
+    here, there = output.split("In another process:")
+    assert "[pay{'to': 'the plumber', 'amount': 500} waits for a person; the turn is over: approval]" in here
+    assert "450 euros were paid to the plumber." in there
+    assert "500 euros were paid" not in output
+    assert "it has not been paid twice" in there
+
+
+@pytest.mark.slow
+async def test_what_a_killed_worker_left_is_done_by_the_other(tmp_path: Path) -> None:
+    code, output = await run("many_workers.py", str(tmp_path / "workers.db"))
+    assert code == 0, output
+    assert "the other ended with exit code 0]\n[jobs: {'done': 6}]" in output
+    assert "I'm maya, and I live in Lisbon." in output.split("maya: ")[1].splitlines()[0]
+    assert "I'm maya" not in output.split("omar: ")[1]
+
+
+async def test_openais_own_client_gets_a_memory() -> None:
+    code, output = await run("openai_client.py")
+    assert code == 0, output
+    assert '[1] "I moved to Lisbon in March, and I am vegetarian now." (you,' in output.split("> Am I vegetarian?")[1]
+
+
+async def test_an_mcp_client_remembers_corrects_and_recalls(tmp_path: Path) -> None:
+    code, output = await run("mcp_memory.py", str(tmp_path / "memory.db"))
+    assert code == 0, output
+    assert "[tools: recall, timeline, entities, conversations, remember, forget]" in output
+    assert "recall: ['Maya lives in Lisbon.']\n" in output
+    assert "timeline: ['Maya lives in Porto.', 'Maya lives in Lisbon.']\n" in output
+
+
+async def test_what_is_erased_is_gone_to_the_last_byte(tmp_path: Path) -> None:
+    code, output = await run("gdpr.py", str(tmp_path / "gdpr.db"))
+    assert code == 0, output
+    before, _, after = output.partition("\nerased: ")
+    assert "is found: True]" in before
+    assert "for example: user said 'My passport is in the blue drawer.'" in before
+    assert "[of Maya, 0 records left]\n" in after
+    assert "is found: False]\n[the log says that she was erased: True" in after
+    assert "[Omar's conversations: 1]" in after
+
+
+async def test_what_was_true_and_what_was_known_are_two_questions() -> None:
+    code, output = await run("time_travel.py")
+    assert code == 0, output
+    assert output.splitlines()[1:6] == [
+        "today: Maya lives in Lisbon.",
+        "in January: Maya lives in Porto.",
+        "in March: Maya lives in Lisbon.",
+        "in March, as we believed in April: Maya lives in Faro.",
+        "in March, as we believed in March: Maya lives in Porto.",
+    ]
+    assert "2026-03-01 to now: Maya lives in Lisbon. (believed)" in output
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+async def test_a_file_chats_calls_a_tool_and_fills_in_a_form(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    program = import_module("local_model")
+    await program.main(str(needed_model_file()), threads=1)
+    output = capsys.readouterr().out
+    assert re.search(r"> I'm Maya, and I moved to Lisbon.\n.+\n> Where do I live now\?\n.+", output)
+    assert re.search(r"\[it calls add\{'x': -?\d+, 'y': -?\d+\}\]", output)
+    assert re.search(r"\[it fills in Trip\(city='.*', nights=\d+\)\]", output)
+    assert "cost: 0.0]" in output
+
+
+async def test_no_file_is_said_in_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    await import_module("local_model").main(None)
+    assert "Pass a GGUF file" in capsys.readouterr().out
+
+
+def test_the_tests_of_a_flow_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    flow = import_module("test_a_flow")
+    flow.test_who_says_all_at_once_is_asked_nothing()
+    flow.test_a_change_of_mind_searches_again_and_books_only_what_was_agreed()
+    for eager in (0, 3):
+        flow.test_any_user_gets_there(eager)
+
+
+def test_the_list_names_every_example_and_how_to_run_it() -> None:
+    listed = re.findall(r"^\| `(\w+\.py)[^`]*` \|", (EXAMPLES / "README.md").read_text(), re.MULTILINE)
+    programs = {path.name for path in EXAMPLES.glob("*.py")} - {"talking.py"}
+    assert sorted(listed) == sorted(programs)
+    assert len(programs) >= 10
+    for name in programs:
+        assert f"python examples/{name}" in (EXAMPLES / name).read_text(), f"{name} does not say how it is run"

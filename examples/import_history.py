@@ -1,0 +1,44 @@
+"""Bring your chats from elsewhere: an export of ChatGPT or Claude, or plain JSON lines, becomes memory.
+
+    python examples/import_history.py [EXPORT [FILE]]
+
+EXPORT is the zip that ChatGPT or Claude sends you, or one of its files; by default two chats in examples/data. All is
+kept in FILE (default: imported.db here), each message at the time it was said. Run it again, and nothing is doubled.
+With a provider's key in the environment its model finds the facts; without one, what was said is kept word for word.
+"""
+
+import sys
+from pathlib import Path
+
+from recollect import Recollect
+from recollect.importing import ImportProgress, import_chats
+from talking import run
+
+SAMPLE = Path(__file__).parent / "data" / "chats.jsonl"
+QUESTIONS = ("What is my new address?", "Who is allergic to something?")
+
+
+def show(progress: ImportProgress) -> None:
+    """One line for each step; a terminal would show a bar."""
+    print(f"  [{progress.stage}: {progress.done} of {progress.total}]")
+
+
+async def main(export: str, path: str) -> None:
+    """Import, and ask."""
+    async with Recollect(path, model="auto") as rc:
+        maya = rc.user("maya")
+        print(await import_chats(maya, export, on_progress=show))
+        space = await maya.memory.create_space("default", once=True)
+        for question in QUESTIONS:
+            print(f"> {question}")
+            for hit in (await maya.memory.recall_by_topic(space.id, question, limit=1)).hits:
+                source = await maya.conversations.message(hit.atom.source_message_ids[0])
+                assert source is not None
+                talk = await maya.conversations.get(source.conversation_id)
+                assert talk is not None
+                print(f"{hit.atom.text}\n  [from {talk.title!r}, {source.created_at:%Y-%m-%d}]")
+
+
+if __name__ == "__main__":
+    given = sys.argv[1:]
+    run(main(given[0] if given else str(SAMPLE), given[1] if len(given) > 1 else "imported.db"))

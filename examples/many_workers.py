@@ -1,0 +1,63 @@
+"""One process takes messages, others turn them into memories: work that is shared, and that survives a crash.
+
+    python examples/many_workers.py [FILE]
+
+The web process answers quickly: it only stores, and leaves the jobs to others. Two workers are started as you would
+start them on other machines, with `recollect worker`. One is killed in the middle; what it left is done by the next.
+Everything is in FILE (default: workers.db here); with PostgreSQL it is the same, with a URL in its place. With a
+provider's key in the environment the workers use its model; without one, they keep what was said word for word.
+"""
+
+import asyncio
+import sys
+from collections import Counter
+
+from recollect import Recollect, chat
+from talking import run
+
+USERS = ("maya", "omar", "ana", "li", "zoe", "tom")
+
+
+async def talk(rc: Recollect, name: str) -> None:
+    """One user's conversation, closed: that is when a job is made of it."""
+    user = rc.user(name)
+    talk = await user.conversations.create("chat")
+    await user.conversations.append_turn(talk.id, f"I'm {name}, and I live in Lisbon.", {"content": "Noted."})
+    await user.conversations.close(talk.id)
+
+
+async def start_worker(path: str) -> asyncio.subprocess.Process:
+    """`recollect worker`, which ends when no job is left."""
+    chosen = chat.choose_model()
+    how = ("--extractor", "verbatim") if chosen.is_offline else ("--model", chosen.name)
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "recollect.cli", "worker", "--url", path, "--once", *how),
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+
+
+async def main(path: str) -> None:
+    """Store, and let others do the rest."""
+    async with Recollect(path, worker=False) as rc:
+        memory = rc.user("admin").memory
+        space = await memory.create_space("default", once=True)
+        await memory.create_binding({"namespace": "chat", "user_id": "*"}, [space.id], once=True)  # for every user
+        await asyncio.gather(*(talk(rc, name) for name in USERS))
+        print(f"[stored: {len(USERS)} conversations; none is a memory yet, as nobody works]")
+
+        doomed, other = await asyncio.gather(start_worker(path), start_worker(path))
+        doomed.kill()
+        await asyncio.gather(doomed.wait(), other.wait())
+        print(f"[one worker was killed, the other ended with exit code {other.returncode}]")
+
+        counts = Counter(job.status.value for job in await rc.jobs.list())
+        print(f"[jobs: {dict(counts)}]")
+        for name in USERS[:2]:
+            memory = rc.user(name).memory
+            [space] = await memory.list_spaces()
+            print(f"{name}: {[atom.text for atom in await memory.list_atoms(space.id)]}")
+
+
+if __name__ == "__main__":
+    run(main(sys.argv[1] if len(sys.argv) > 1 else "workers.db"))

@@ -1,0 +1,46 @@
+"""A memory for any program that speaks MCP: a desktop assistant, an editor, an agent.
+
+    python examples/mcp_memory.py [FILE]
+
+Such programs start `recollect mcp` themselves, and speak to it over its standard input and output. This one does the
+same with the official MCP client: it remembers, corrects and recalls. No model is needed: the program that asks has its
+own. Everything is in FILE (default: memory.db here).
+"""
+
+import json
+import sys
+from typing import Any
+
+from mcp import Client
+from mcp.client.stdio import StdioServerParameters
+
+from talking import run
+
+
+async def main(path: str) -> None:
+    """What an assistant's model would do with the tools."""
+    command = ["-m", "recollect.cli", "mcp", "--url", path, "--user", "maya"]
+    entry = {"mcpServers": {"memory": {"command": "recollect", "args": command[2:]}}}
+    print(f"[what to write into your assistant's settings: {json.dumps(entry)}]")
+
+    async with Client(StdioServerParameters(command=sys.executable, args=command)) as client:
+        print(f"[tools: {', '.join(tool.name for tool in (await client.list_tools()).tools)}]")
+
+        async def call(name: str, **arguments: str) -> Any:
+            result = await client.call_tool(name, arguments)
+            assert result.structured_content is not None, result.content
+            return result.structured_content
+
+        kept = await call("remember", text="Maya lives in Porto.", category="FACT")
+        print(f"remember: {kept['memory']['text']}")
+        atom_id = kept["memory"]["id"]
+        moved = await call("remember", text="Maya lives in Lisbon.", category="FACT", replaces=atom_id)
+        print(f"remember: {moved['memory']['text']}")
+        found = await call("recall", query="Where does Maya live?")
+        print(f"recall: {[each['text'] for each in found['memories']]}")
+        changed = await call("timeline", query="where Maya lives")
+        print(f"timeline: {[each['text'] for each in changed['memories']]}")
+
+
+if __name__ == "__main__":
+    run(main(sys.argv[1] if len(sys.argv) > 1 else "memory.db"))

@@ -1,0 +1,64 @@
+"""A support desk whose instructions are files: skills in folders, read by the model when it needs them.
+
+    python examples/support_with_skills.py
+
+The skills are in examples/skills, in the open Agent Skills format: edit a SKILL.md, and the desk behaves differently.
+Only their names and descriptions are in every prompt. With a provider's key in the environment that provider answers;
+without one, a small stand-in does, which follows what it has read.
+"""
+
+from pathlib import Path
+
+from first_turn import choose_model
+from recollect import ChatOptions, ChatRequest, load_skills, message_text, run_loop, tool
+from recollect.testing import Step, calls, says
+from talking import run
+
+SKILLS = Path(__file__).parent / "skills"
+ORDERS = {"A-100": 30, "A-200": 480}
+QUESTIONS = ("I want my money back for A-100.", "And for A-200, please.")
+
+
+@tool
+def look_up(order: str) -> str:
+    """What an order cost."""
+    return f"{order} cost {ORDERS[order]} euros" if order in ORDERS else f"there is no order {order}"
+
+
+@tool
+def pay_back(order: str) -> str:
+    """Give the money for an order back."""
+    return f"{ORDERS[order]} euros for {order} are on their way"
+
+
+def stand_in(asked: ChatRequest) -> Step:
+    """Read the instructions, look the order up, and do what they say."""
+    last = asked.messages[-1]
+    question = next(message_text(each) for each in reversed(asked.messages) if each.role == "user")
+    order = "A-100" if "A-100" in question else "A-200"
+    if last.role == "user":
+        return calls("read_skill", name="refunds")
+    if last.name == "read_skill":
+        return calls("look_up", order=order)
+    if last.name == "look_up" and ORDERS[order] <= 50 and "Up to 50 euros" in str(asked.messages):
+        return calls("pay_back", order=order)
+    if last.name == "pay_back":
+        return says(f"{message_text(last)}, and arrive within three days.")
+    return says(f"For {order} a colleague decides until tomorrow, and writes to you.")
+
+
+async def main() -> None:
+    """Two customers."""
+    skills = load_skills(SKILLS)
+    print(f"[skills: {', '.join(skill.name for skill in skills)}]")
+    opts = ChatOptions(
+        model=choose_model(stand_in), system="You are the support desk.", tools=[look_up, pay_back], skills=skills
+    )
+    for question in QUESTIONS:
+        result = await run_loop(opts, question)
+        ran = [call.name for step in result.steps for call in step.reply.tool_calls]
+        print(f"> {question}\n{result}\n  [{', '.join(ran)}]")
+
+
+if __name__ == "__main__":
+    run(main())
