@@ -9,6 +9,7 @@ table, nor in the bytes of FILE (default: gdpr.db here); Omar's data are untouch
 import hashlib
 import json
 import sys
+import tempfile
 import zipfile
 from pathlib import Path
 
@@ -42,11 +43,11 @@ async def main(path: str) -> None:
         await tell(omar, "I live in Oslo.")
         print(f"[in the file's bytes, {SECRET!r} is found: {traces(path, SECRET) > 0}]")
 
-        export = f"{path}-maya.zip"
-        report = await maya.admin.export_user_data(to=export)
+        with tempfile.TemporaryFile() as file:  # or to="maya.zip"
+            report = await maya.admin.export_user_data(to=file, format="zip")
+            with zipfile.ZipFile(file) as zipped:
+                [message, *_] = [json.loads(line) for line in zipped.read("messages.jsonl").splitlines()]
         print(f"exported: {', '.join(f'{count} {name}' for name, count in report.counts.items() if count)}")
-        with zipfile.ZipFile(export) as zipped:
-            [message, *_] = [json.loads(line) for line in zipped.read("messages.jsonl").splitlines()]
         print(f"for example: {message['role']} said {message['content'][0]['text']!r}")
 
         erased = await maya.admin.delete_user_data(confirm=True)

@@ -7,6 +7,7 @@ So a history is written as the one they all take: user and assistant in turns, a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -23,6 +24,9 @@ MOST_TOKENS = 1_024
 """How long an answer may get that nobody has set a cap for: a small model may never stop by itself."""
 
 
+_MARKS = re.compile(r"<(?=\|[^<>\s|]{1,40}\|>|/?(?:s|bos|eos|start_of_turn|end_of_turn)>)", re.IGNORECASE)
+
+
 def encode(request: ChatRequest) -> dict[str, Any]:
     """The body of a streamed request, but for the schema, which `answer_schema` gives."""
     config = dict(request.config)
@@ -35,7 +39,7 @@ def encode(request: ChatRequest) -> dict[str, Any]:
         system = _joined(system, _instructions(request, tools))
     elif request.output_schema is not None:
         system = with_schema_instructions(system, request.output_schema)
-    head = [{"role": "system", "content": system}] if system else []
+    head = [{"role": "system", "content": _unmarked(system)}] if system else []
     return {
         **config,
         "messages": [*head, *_in_turns(rest, as_answers=bool(tools))],
@@ -114,6 +118,7 @@ def _in_turns(messages: Sequence[Message], *, as_answers: bool) -> list[dict[str
             role, text = "user", _content(message)
         if not text.strip():
             continue
+        text = _unmarked(text)
         if turns and turns[-1]["role"] == role:
             turns[-1]["content"] = _joined(turns[-1]["content"], text)
         else:
@@ -150,6 +155,11 @@ def _part(part: MessagePart) -> str:
     if part.kind == "file" and data and is_text(mime):
         return (f"{part.name}:\n" if part.name else "") + decoded_text(data)
     return render_part(part)
+
+
+def _unmarked(text: str) -> str:
+    """The text, with no mark that ends a message: llama.cpp reads such marks in any text, also in what a user wrote."""
+    return _MARKS.sub("<\u200b", text)
 
 
 def _joined(before: str | None, text: str) -> str:
