@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from recollect.cli.printing import console, json_line, minute, one_line, plain, safe, say
+from recollect.cli.printing import console, counted, json_line, minute, one_line, plain, safe, say
+from recollect.cli.remembering import made_of
 from recollect.cli.sentences import sentence_of
 from recollect.cli.showing import plain_atom, show_atoms, show_hits
 from recollect.cli.talks import Answer
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from recollect.cli.loop_thread import LoopThread
     from recollect.cli.talks import Stream, Talk
     from recollect.types.conversations import Conversation, StoredMessage
-    from recollect.types.jobs import Job
     from recollect.user import User
 
 COMMANDS = {
@@ -35,7 +35,6 @@ COMMANDS = {
 }
 TAIL = 6
 SHOWN = 20
-MEMORY_SECONDS = 300.0
 STOPPED = "The answer was stopped; your message is kept, and you can go on."
 
 
@@ -179,9 +178,8 @@ class Chatting:
 
     async def _closed(self, id: str) -> str:
         await self._talk.end(id)
-        if not await self._user.memory.wait_for_extraction(MEMORY_SECONDS):
-            return "its memories are still being made."
-        return made_of(await self._user.memory.list_jobs(id))
+        _, told = await made_of(self._user, id)
+        return told
 
     def _show_tail(self, conversation: Conversation) -> None:
         messages = self._loop.call(self._user.conversations.messages(conversation.id, TAIL))
@@ -253,7 +251,8 @@ def show_why(answer: Answer) -> None:
     else:
         asked = f' for "{one_line(context.recall_query, 80)}"' if context.recall_query else ""
         always = context.atoms_used[: len(context.atoms_used) - len(context.hits)]
-        say(f"{len(context.atoms_used)} memories were given{asked}, with {context.turns_used} turns before this one.")
+        given = counted(len(context.atoms_used), "memory was", "memories were")
+        say(f"{given} given{asked}, with {counted(context.turns_used, 'turn')} before this one.")
         if always:
             show_atoms(always)
         if context.hits:
@@ -282,15 +281,6 @@ def show_routes(agent: Agent, session: SessionState | None) -> None:
                 say(f"    {mark} {'run ' if state.kind == 'tool' else ''}{state.title}")
     gathered = {} if session is None else session.extracted
     say("Nothing was gathered yet." if not gathered else f"Gathered: {json_line(gathered)}")
-
-
-def made_of(jobs: list[Job]) -> str:
-    """What came of a conversation's jobs, in words."""
-    failed = [job for job in jobs if job.error is not None and job.status.value != "done"]
-    if failed:
-        return f"its memories could not be made ({one_line(failed[0].error or '', 160)}); see recollect jobs list."
-    added = sum(int(job.result.get("added", 0)) for job in jobs)
-    return f"{added} {'memory was' if added == 1 else 'memories were'} made of it."
 
 
 def plain_answer(answer: Answer) -> dict[str, Any]:

@@ -10,12 +10,15 @@ import socket
 import sqlite3
 import sys
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from recollect.cli.looking import StoreLook, look
 from recollect.errors import RecollectError
 
-Status = Literal["ok", "warn", "fail"]
+if TYPE_CHECKING:
+    from recollect.chat.choice import ModelAtHand
+
+Status = Literal["ok", "off", "warn", "fail"]
 
 OLDEST = (3, 11)
 HOST = "127.0.0.1"
@@ -23,6 +26,9 @@ SECONDS = 1.0
 """How long whoever listens at the port may take to answer."""
 
 NOT_FOR_USERS = ("all", "dev", "docs", "test")
+NOT_SET_UP = ("is not set", "names no GGUF file", "nothing answers")
+"""What is said of models that nobody has set up."""
+
 _REQUIREMENT = re.compile(r"^([A-Za-z0-9._-]+)")
 _EXTRA = re.compile(r"extra\s*==\s*['\"]([\w-]+)['\"]")
 
@@ -83,7 +89,7 @@ def _extras() -> list[Check]:
     lacking = [extra for extra, names in missing.items() if names]
     if lacking:
         wanted = f"pip install 'recollect[{','.join(lacking)}]' for what you need of it"
-        checks.append(Check("extras", "ok", f"not installed: {', '.join(lacking)}", wanted))
+        checks.append(Check("extras", "off", f"not installed: {', '.join(lacking)}", wanted))
     if "console" in lacking:
         names = ", ".join(missing["console"])
         checks.append(Check("console", "warn", f"the web console needs {names}", "pip install 'recollect[console]'"))
@@ -108,7 +114,7 @@ async def _store(url: str) -> Check:
     if found.is_ahead:
         return Check("store", "fail", _version(found), "upgrade Recollect: a newer one has migrated it")
     if not found.exists:
-        return Check("store", "ok", f"{found.place} is not there yet", "recollect chat begins it")
+        return Check("store", "off", f"{found.place} is not there yet", "recollect chat begins it")
     if found.is_behind:
         return Check("store", "warn", _version(found), f"back it up, then: recollect migrate --url {url}")
     counts = ", ".join(f"{count} {name}" for name, count in found.counts.items())
@@ -132,16 +138,20 @@ def _models() -> list[Check]:
     for each in survey_models():
         if each.provider == "offline":
             continue
-        model = f"{each.model}: " if each.model and each.is_ready else ""
-        # What is half set up is probably meant to work.
-        half = not each.is_ready and ("missing" in each.note or "no file" in each.note or "it runs" in each.note)
-        found = f"{model}{each.note.partition(': pip')[0]}"
-        to_do = f"pip{each.note.partition(': pip')[2]}" if ": pip" in each.note else ""
-        checks.append(Check(f"model: {each.provider}", "warn" if half else "ok", found, to_do))
+        note, missing, package = each.note.partition(": pip ")
+        found, to_do = (f"{each.model}: {note}" if each.is_ready else note), f"pip {package}" if missing else ""
+        checks.append(Check(f"model: {each.provider}", _status(each), found, to_do))
     if choice.is_offline:
         to_do = "set a provider's key, start Ollama, or name a GGUF file in RECOLLECT_GGUF"
         return [*checks, Check("model", "warn", "none: answers are what memory holds, word for word", to_do)]
     return [*checks, _named(choice.name, choice.why)]
+
+
+def _status(model: ModelAtHand) -> Status:
+    """What nobody has set up is off; what is half set up was meant to work."""
+    if model.is_ready:
+        return "ok"
+    return "off" if any(words in model.note for words in NOT_SET_UP) else "warn"
 
 
 def _named(name: str, why: str) -> Check:

@@ -37,8 +37,6 @@ app = typer.Typer(
 Id = Annotated[
     str, typer.Argument(help="The conversation's id, as `recollect conversations list` shows it.", show_default=False)
 ]
-MEMORY_SECONDS = 120.0
-"""How long closing waits for memories."""
 
 
 class Status(StrEnum):
@@ -75,7 +73,7 @@ def list_conversations(
             (each.id, each.status, each.namespace, str(each.last_seq), minute(each.updated_at), each.title or "")
             for each in found
         ]
-        show_table(("ID", "STATUS", "NAMESPACE", "MESSAGES", "CHANGED", "TITLE"), rows)
+        show_table(("ID", "STATUS", "NAMESPACE", "MESSAGES", "CHANGED", "TITLE"), rows, head="ID")
 
 
 @command(app, "recollect conversations show conv_01J9 --user maya")
@@ -134,21 +132,22 @@ def close(
     """
     whose = Whose(url, user, tenant, app_id)
 
-    async def work() -> tuple[Conversation, bool]:
+    async def work() -> tuple[Conversation, bool, str]:
         from recollect.cli.models import reading
+        from recollect.cli.remembering import made_of
 
         async with opened(url, worker=wait, **(reading(model) if wait else {})) as rc:
             found = handle(rc, whose)
             closed = await found.conversations.close(id)
-            return closed, wait and await found.memory.wait_for_extraction(MEMORY_SECONDS)
+            if not wait:
+                return closed, False, "a worker makes its memories, or recollect jobs drain."
+            return closed, *await made_of(found, id)
 
-    closed, remembered = run(work)
+    closed, remembered, told = run(work)
     if as_json:
         show_json({**_plain(closed), "remembered": remembered})
-    elif remembered:
-        say(f"{closed.id} is closed, and what was said in it is remembered, if it is bound to a memory space.")
     else:
-        say(f"{closed.id} is closed; a worker makes its memories: recollect worker, or recollect jobs drain.")
+        say(f"{closed.id} is closed: {told}")
 
 
 def show_message(message: StoredMessage) -> None:

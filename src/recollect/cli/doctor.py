@@ -12,7 +12,7 @@ from recollect.cli.options import DEFAULT_URL, AsJson, Url
 from recollect.cli.printing import console, plain, safe, say, show_json
 from recollect.cli.running import run
 
-STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
+STYLES = {"ok": "green", "off": "dim", "warn": "yellow", "fail": "bold red"}
 
 
 def doctor(
@@ -22,8 +22,8 @@ def doctor(
 ) -> None:
     """Look at this installation: Python, extras, store, models, embedder, port. Nothing is changed.
 
-    A warning is something that you may do without, a failure something that will not work: it exits with 1 then.
-    Keys are looked for and never printed.
+    What is off is not set up, and need not be. A warning is something that you may do without, a failure something
+    that will not work: it exits with 1 then. Keys are looked for and never printed.
     """
     from recollect.cli.checkup import checkup
 
@@ -32,12 +32,14 @@ def doctor(
     if as_json:
         show_json({"ok": not failures, "checks": plain(found)})
     else:
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        for name in ("", "WHAT", "FOUND", "TO DO"):
-            table.add_column(name, overflow="fold")
+        table = Table(box=None, pad_edge=False, show_header=False)
+        for _ in range(3):
+            table.add_column(overflow="fold")
         for check in found:
-            cells = (Text(safe(cell)) for cell in (check.what, check.found, check.to_do))
-            table.add_row(Text(check.status, style=STYLES[check.status]), *cells)
+            cell = Text(safe(check.found))
+            if check.to_do:
+                cell.append(f"\n→ {safe(check.to_do)}", style="bold")
+            table.add_row(Text(check.status, style=STYLES[check.status]), Text(check.what), cell)
         console().print(table)
         say("All is well." if not failures else f"\n{len(failures)} of these will not work as they are.")
     raise typer.Exit(1 if failures else 0)

@@ -175,6 +175,6 @@ def _show(entities: list[Entity], as_json: bool) -> None:
     if as_json:
         show_json(entities)
     elif entities:
-        show_table(ENTITY_COLUMNS, entity_rows(entities))
+        show_table(ENTITY_COLUMNS, entity_rows(entities), head="NAME")
     else:
         say("There are no such entities.", stderr=True)

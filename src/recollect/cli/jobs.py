@@ -20,7 +20,7 @@ from recollect.cli.options import (
     command,
     examples,
 )
-from recollect.cli.printing import SHORT, minute, one_line, say, show_json, show_table
+from recollect.cli.printing import SHORT, counted, minute, one_line, say, show_json, show_table
 from recollect.cli.running import Whose, ask, opened, run
 from recollect.errors import NotFoundError
 from recollect.types.jobs import Job
@@ -79,7 +79,7 @@ def list_jobs(
             )
             for each in found
         ]
-        show_table(("ID", "STATUS", "USER", "CONVERSATION", "MESSAGES", "RUNS", "CHANGED", "ERROR"), rows)
+        show_table(("ID", "STATUS", "USER", "CONVERSATION", "MESSAGES", "RUNS", "CHANGED", "ERROR"), rows, head="ID")
 
 
 @command(app, "recollect jobs retry job_01J9 --user maya")
@@ -135,5 +135,9 @@ def drain(
     if as_json:
         show_json({"failed": len(failed)})
     else:
-        say("Nothing is left to do." if not failed else f"{len(failed)} jobs failed: see recollect jobs list.")
+        say(
+            "Nothing is left to do."
+            if not failed
+            else f"{counted(len(failed), 'job')} failed: see recollect jobs list."
+        )
     raise typer.Exit(1 if failed else 0)

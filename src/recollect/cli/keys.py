@@ -13,13 +13,18 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
+from recollect.cli.options import command, examples
 from recollect.errors import ConfigurationError, NotFoundError, RecollectError
 from recollect.types.access import ApiKey
 from recollect.types.times import utc_now
 
 T = TypeVar("T")
 
-app = typer.Typer(no_args_is_help=True, help="Make, list and revoke API keys of a server.")
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Make, list and revoke API keys of a server.",
+    epilog=examples("recollect keys create --url recollect.db"),
+)
 
 _LENGTH = re.compile(r"(\d{1,5})\s*([mhdw])")
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -52,7 +57,11 @@ def _end(text: str) -> datetime | timedelta:
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
-@app.command()
+@command(
+    app,
+    "recollect keys create --url recollect.db --name laptop --expires 90d",
+    "recollect keys create --url recollect.db --role user --user maya",
+)
 def create(
     url: Url,
     role: Annotated[RoleName, typer.Option(help="One user, any user of the app, or who runs it.")] = RoleName.APP,
@@ -86,7 +95,7 @@ def create(
     typer.secho(f"This is the secret of {made.key.id}: keep it now, it cannot be shown again.", err=True)
 
 
-@app.command("list")
+@command(app, "recollect keys list --url recollect.db", name="list")
 def list_keys(
     url: Url,
     tenant: Annotated[str | None, typer.Option(help="Keys of this tenant alone.")] = None,
@@ -105,7 +114,7 @@ def list_keys(
         typer.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
 
 
-@app.command()
+@command(app, "recollect keys revoke --url recollect.db key_01J9")
 def revoke(
     url: Url,
     id: Annotated[str, typer.Argument(help="The key's id, as `recollect keys list` shows it.")],

@@ -12,7 +12,9 @@ from enum import Enum
 from typing import Any
 
 import typer
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -20,6 +22,7 @@ WIDE = 10_000
 """The width where there is no terminal: whoever reads a file or a pipe wants a row on a line."""
 
 SHORT = 72
+GAP = 2
 
 
 def safe(text: str) -> str:
@@ -70,16 +73,29 @@ def console(*, stderr: bool = False) -> Console:
     return Console(stderr=stderr, highlight=False, width=None if file.isatty() else WIDE)
 
 
-def show_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, title: str | None = None) -> None:
-    """Print rows under their heads; the last column takes what width is left, and is wrapped."""
+def show_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, head: str | None = None) -> None:
+    """Print rows under the names of their columns.
+
+    Where a terminal is too narrow for that, each row is a block that begins with the column `head`, or the last one.
+    """
     screen = console()
-    table = Table(box=None, pad_edge=False, header_style="bold", title=title, title_justify="left")
-    for number, name in enumerate(columns):
-        last = number == len(columns) - 1
-        table.add_column(Text(name), overflow="fold", no_wrap=not last and not screen.is_terminal)
+    cells = [[one_line(cell) for cell in row] for row in rows]
+    widths = [max(map(cell_len, column)) for column in zip(columns, *cells, strict=True)]
+    if sum(widths) + GAP * (len(widths) - 1) > screen.width:
+        _show_blocks(screen, columns, cells, columns.index(head) if head else len(columns) - 1)
+        return
+    lines = [columns, *cells]
+    for number, line in enumerate(lines):
+        padded = (set_cell_size(cell, width) for cell, width in zip(line, widths, strict=True))
+        screen.print(Text((" " * GAP).join(padded).rstrip(), style="" if number else "bold"))
+
+
+def _show_blocks(screen: Console, columns: Sequence[str], rows: Iterable[Sequence[str]], head: int) -> None:
     for row in rows:
-        table.add_row(*(Text(one_line(cell)) for cell in row))
-    screen.print(table)
+        screen.print(Text(row[head], style="bold"))
+        rest = [(name, cell) for place, (name, cell) in enumerate(zip(columns, row, strict=True)) if place != head]
+        shown = (cell if name == "ID" else f"{name.lower()} {cell}" for name, cell in rest if cell)
+        screen.print(Padding(Text(" · ".join(shown), style="dim"), (0, 0, 0, 2)))
 
 
 def show_pairs(pairs: Iterable[tuple[str, str]]) -> None:
@@ -91,6 +107,15 @@ def show_pairs(pairs: Iterable[tuple[str, str]]) -> None:
         if value:
             table.add_row(Text(name), Text(safe(value)))
     console().print(table)
+
+
+def counted(count: int, one: str, many: str | None = None) -> str:
+    """A number of things, in words.
+
+    >>> counted(1, "memory", "memories"), counted(2, "job")
+    ('1 memory', '2 jobs')
+    """
+    return f"{count} {one if count == 1 else many or f'{one}s'}"
 
 
 def say(text: str, *, style: str | None = None, stderr: bool = False) -> None:

@@ -90,6 +90,8 @@ def timeline(
     as_json: AsJson = False,
 ) -> None:
     """Show how things changed: what held when, the oldest first, also what is over."""
+    if since is not None and until is not None and since > until:
+        raise typer.BadParameter(f"--from ({since:%Y-%m-%d %H:%M}) is later than --to ({until:%Y-%m-%d %H:%M}).")
 
     async def work(handle: Handle) -> RecallResult:
         found = await space_of(handle, space)

@@ -41,7 +41,7 @@ def list_spaces(
         say(nothing, stderr=True)
     else:
         rows = [(each.id, each.name, str(each.atom_count), day(each.created_at)) for each in found]
-        show_table(("ID", "NAME", "ATOMS", "SINCE"), rows)
+        show_table(("ID", "NAME", "ATOMS", "SINCE"), rows, head="NAME")
 
 
 @command(app, "recollect spaces create work --user maya")

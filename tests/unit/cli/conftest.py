@@ -1,0 +1,61 @@
+"""Commands run in this process, in a folder of their own, with nothing set up."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from recollect.cli.commands import app
+
+Cli = Callable[..., Result]
+
+
+@pytest.fixture(autouse=True)
+def nothing_set_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in os.environ:
+        if name.startswith("RECOLLECT_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("OLLAMA_HOST", "127.0.0.1:9")  # nobody answers there
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def cli() -> Cli:
+    """Runs a command; whatever it raises beside its exit code is the test's."""
+    runner = CliRunner()
+
+    def run(*arguments: str, input: str | None = None, code: int = 0) -> Result:
+        done = runner.invoke(app, list(arguments), input=input, catch_exceptions=False)
+        assert done.exit_code == code, (done.exit_code, done.stdout, done.stderr)
+        return done
+
+    return run
+
+
+@pytest.fixture
+def as_json(cli: Cli) -> Callable[..., Any]:
+    """Runs a command with --json, and reads what it prints."""
+
+    def run(*arguments: str, input: str | None = None, code: int = 0) -> Any:
+        return json.loads(cli(*arguments, "--json", input=input, code=code).stdout)
+
+    return run
+
+
+@pytest.fixture
+def told(cli: Cli) -> Callable[..., str]:
+    """Runs a command that fails; gives the one sentence it says, without a word on standard output."""
+
+    def run(*arguments: str, input: str | None = None, code: int = 2) -> str:
+        done = cli(*arguments, input=input, code=code)
+        assert done.stdout == ""
+        assert "Traceback" not in done.stderr
+        return " ".join(done.stderr.split())
+
+    return run

@@ -1,0 +1,293 @@
+"""`recollect chat`, in this process: what is answered, asked about, stopped and remembered."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recollect import Recollect
+from recollect.cli.chatting import Chatting
+from recollect.cli.loop_thread import LoopThread
+from recollect.cli.talks import PlainTalk, RouteTalk, SpecTalk, Talk
+from recollect.errors import ProviderAuthError
+from recollect.specs import load_spec
+from recollect.testing import FunctionModel, ScriptedModel, calls, raises, says, understands
+from recollect.tools import tool
+from recollect.types import ChatUsage
+from tests.unit.cli.conftest import Cli
+from tests.unit.cli.test_looks import AGENT
+
+Json = Callable[..., Any]
+
+
+def test_a_message_is_answered_from_memory_without_a_model(cli: Cli, as_json: Json) -> None:
+    first = cli("chat", "I moved to Lisbon in March.", "--user", "maya")
+    assert "No model is set up" in first.stderr
+    assert "`recollect doctor` tells more" in first.stderr
+    [talk] = as_json("conversations", "list", "--user", "maya")
+    assert (talk["status"], talk["last_seq"]) == ("open", 2)
+    as_json("conversations", "close", talk["id"], "--user", "maya")
+    answer = json.loads(cli("chat", "Where did I move?", "--user", "maya", "--json").stdout)
+    assert "Lisbon" in answer["text"]
+    assert answer["conversation_id"] != talk["id"]
+    [atom] = [each for each in answer["atoms_used"] if "I moved to Lisbon" in each["text"]]
+    assert atom["citations"][0]["conversation_id"] == talk["id"]
+
+
+def test_each_line_of_the_input_is_a_message_and_each_answer_a_line_of_json(cli: Cli) -> None:
+    done = cli("chat", "--json", input="I sing.\n\nI also dance.\n")
+    first, second = map(json.loads, done.stdout.splitlines())
+    assert first["conversation_id"] == second["conversation_id"]
+    assert first["text"]
+
+
+def test_all_of_the_input_may_be_one_message(cli: Cli, as_json: Json) -> None:
+    cli("chat", "-", input="I sing.\nI also dance.\n")
+    [talk] = as_json("conversations", "list")
+    [said, _] = as_json("conversations", "show", talk["id"])["messages"]
+    assert said["text"] == "I sing.\nI also dance."
+
+
+def test_a_chat_goes_on_with_the_open_conversation_unless_told_otherwise(cli: Cli, as_json: Json) -> None:
+    ids = [
+        json.loads(cli("chat", "Hi.", "--json", *more).stdout)["conversation_id"] for more in ((), (), ("--new",), ())
+    ]
+    assert ids[0] == ids[1] != ids[2] == ids[3]
+    again = json.loads(cli("chat", "Hi.", "--json", "--conversation", ids[0]).stdout)
+    assert again["conversation_id"] == ids[0]
+    as_json("conversations", "close", ids[0], "--no-wait")
+    assert "is closed" in cli("chat", "Hi.", "--conversation", ids[0], code=2).stderr
+
+
+class Typist:
+    """Types lines, one after the other; a function is called in the place of a line, and then EOF."""
+
+    def __init__(self, *lines: str) -> None:
+        self.lines = list(lines)
+        self.prompts: list[str] = []
+
+    def __call__(self, prompt: str) -> str:
+        self.prompts.append(prompt)
+        if not self.lines:
+            raise EOFError
+        return self.lines.pop(0)
+
+
+@contextmanager
+def chatting(
+    model: Any,
+    typist: Typist,
+    talk: Callable[[Any, Any], Talk] | None = None,
+    extractor: str | None = "verbatim",
+) -> Iterator[Chatting]:
+    with LoopThread() as loop:
+        rc = Recollect("recollect.db", model=model, extractor=extractor)
+        loop.call(rc.open())
+        try:
+            user = rc.user("maya")
+            made = PlainTalk(user, "chat", "default", model) if talk is None else talk(rc, user)
+            yield Chatting(loop, user, made, "default", typist)
+        finally:
+            loop.call(rc.close())
+
+
+def test_a_conversation_is_streamed_closed_remembered_and_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    model = FunctionModel(lambda request: "You live in Lisbon." if "Lisbon" in str(request.system) else "I see.")
+    typist = Typist(
+        "/why", "/memory", "I moved to Lisbon in March.", "/close", "Where do I live?", "/why", "/memory moved"
+    )
+    with chatting(model, typist) as chat:
+        chat.begin(None, new=False, quiet=False)
+        chat.converse()
+    shown = capsys.readouterr().out
+    assert "Nothing was answered yet." in shown
+    assert "Nothing is remembered yet" in shown
+    assert "I see." in shown
+    assert "Closed: 2 memories were made of it. A new conversation begins." in shown
+    assert "You live in Lisbon." in shown
+    assert shown.count("User: I moved to Lisbon in March.") == 2
+
+
+def test_memories_that_cannot_be_made_keep_nobody_waiting(capsys: pytest.CaptureFixture[str]) -> None:
+    model = FunctionModel(lambda request: "Not what an extraction looks like.")
+    with chatting(model, Typist("I moved to Lisbon.", "/close", "Go on."), extractor="llm") as chat:
+        chat.begin(None, new=False, quiet=True)
+        chat.converse()
+    assert "Closed: its memories could not be made yet (" in capsys.readouterr().out
+
+
+def test_why_tells_memories_scores_citations_and_tokens(
+    cli: Cli, as_json: Json, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cli("atoms", "add", "Maya lives in [bold]Lisbon[/bold].", "--user", "maya")
+    usage = ChatUsage(input_tokens=40, output_tokens=5, model="gpt-5", cost_usd=0.0123)
+    with chatting(ScriptedModel([says("In Lisbon.", usage=usage)]), Typist("Where do I live?", "/why")) as chat:
+        chat.begin(None, new=False, quiet=True)
+        chat.converse()
+    shown = capsys.readouterr().out
+    assert "In Lisbon." in shown
+    assert '1 memory was given for "Where do I live?"' in shown
+    assert "SCORE" in shown
+    assert "Maya lives in [bold]Lisbon[/bold]." in shown
+    assert "40 tokens were read and 5 written by gpt-5, 0.0123 USD." in shown
+
+
+def test_text_of_a_model_gives_the_terminal_no_orders(capsys: pytest.CaptureFixture[str]) -> None:
+    with chatting(ScriptedModel([says("a\x1b[31mb", chunks=2)]), Typist("Hi.")) as chat:
+        chat.begin(None, new=False, quiet=True)
+        chat.converse()
+    assert "a\\x1b[31mb" in capsys.readouterr().out
+
+
+def test_what_was_said_before_is_shown_when_one_comes_back(capsys: pytest.CaptureFixture[str]) -> None:
+    for line in ("I sing.", "What else?"):
+        with chatting(ScriptedModel([says("I see.")]), Typist(line)) as chat:
+            chat.begin(None, new=False, quiet=False)
+            chat.converse()
+    shown = capsys.readouterr().out
+    assert "Going on with conv_" in shown
+    assert "you> I sing." in shown
+
+
+def test_a_failing_provider_does_not_end_the_chat(capsys: pytest.CaptureFixture[str]) -> None:
+    wrong = ProviderAuthError("no", provider="Anthropic", status=401)
+    with chatting(ScriptedModel([raises(wrong), says("Here I am.")]), Typist("Hi.", "Again.", "/nonsense")) as chat:
+        chat.begin(None, new=False, quiet=True)
+        chat.converse()
+    shown = capsys.readouterr()
+    assert "Anthropic refused the API key (401)" in shown.err
+    assert "There is no /nonsense: /help lists what there is." in shown.err
+    assert "Here I am." in shown.out
+
+
+def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    with chatting(ScriptedModel([]), Typist("/help", "/routes", "/close", "", "/quit", "never said")) as chat:
+        chat.begin(None, new=False, quiet=True)
+        chat.converse()
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in ("/memory", "/why", "/routes", "/close", "/new", "/quit"))
+    assert "There are no routes" in shown
+    assert "There is nothing to close" in shown
+
+
+def test_ctrl_c_stops_the_answer_and_the_chat_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
+    begun = threading.Event()
+
+    async def answer(request: Any) -> str:
+        if "slow" in str(request.messages[-1].content):
+            begun.set()
+            await asyncio.sleep(60)
+        return "Quick."
+
+    def interrupt() -> None:
+        begun.wait(20)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    with chatting(FunctionModel(answer), Typist("Be slow.", "Go on.")) as chat:
+        chat.begin(None, new=False, quiet=True)
+        chat.converse()
+        [talk] = chat._loop.call(chat._user.conversations.list())
+        said = chat._loop.call(chat._user.conversations.messages(talk.id))
+    shown = capsys.readouterr()
+    assert "The answer was stopped; your message is kept" in shown.err
+    assert "Quick." in shown.out
+    assert [each.text for each in said if each.role == "user"] == ["Be slow.", "Go on."]
+    assert said[-1].text == "Quick."
+
+
+def route_talk(source: str) -> Callable[[Any, Any], Talk]:
+    def made(rc: Any, user: Any) -> Talk:
+        names: dict[str, Any] = {}
+        exec(source, names)
+        agent = names["agent"]
+        agent.model = rc.model
+        return RouteTalk(rc, user, agent, None)
+
+    return made
+
+
+def test_routes_show_where_the_agent_is_and_what_it_gathered(capsys: pytest.CaptureFixture[str]) -> None:
+    model = ScriptedModel([understands(route="Book a flight"), says("Where to?")])
+    with chatting(model, Typist("/routes", "I want to fly.", "/routes", "/close"), route_talk(AGENT)) as chat:
+        chat.begin(None, new=False, quiet=True)
+        chat.converse()
+    shown = capsys.readouterr().out
+    assert "  Book a flight (when the user wants to fly)" in shown
+    assert "Where to?" in shown
+    assert "▶ Book a flight" in shown
+    assert "▶ Ask where to" in shown
+    assert "Nothing was gathered yet." in shown
+
+
+def test_a_session_with_an_agent_is_taken_up_again(capsys: pytest.CaptureFixture[str]) -> None:
+    first = ScriptedModel([understands(route="Book a flight"), says("Where to?")])
+    with chatting(first, Typist("I want to fly."), route_talk(AGENT)) as chat:
+        chat.begin(None, new=False, quiet=True)
+        chat.converse()
+    with chatting(ScriptedModel([]), Typist("/routes"), route_talk(AGENT)) as chat:
+        chat.begin(None, new=False, quiet=False)
+        chat.converse()
+    shown = capsys.readouterr().out
+    assert "you> I want to fly." in shown
+    assert "▶ Ask where to" in shown
+
+
+@tool(requires_approval=True)
+def pay(amount: int) -> str:
+    """Pay an amount."""
+    return f"{amount} paid"
+
+
+@pytest.mark.parametrize(("typed", "said"), [("y", "Done."), ("", "As you like.")])
+def test_a_call_that_needs_approval_is_asked_for(typed: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def talk(rc: Any, user: Any) -> Talk:
+        rc.register_agent({"name": "payer", "tools": [{"type": "FUNCTION", "name": "pay"}]}, tools=[pay])
+        return SpecTalk(user, user.agents.get("payer"), "default", None, {})
+
+    typist = Typist("Pay 5 euros.", typed)
+    with chatting(ScriptedModel([calls("pay", amount=5), says(said)]), typist, talk) as chat:
+        chat.begin(None, new=False, quiet=True)
+        chat.converse()
+    shown = capsys.readouterr()
+    assert 'Run pay with {"amount": 5}? [y/N] ' in typist.prompts
+    assert said in shown.out
+    assert '→ pay {"amount"' in shown.err
+
+
+def test_an_agent_in_a_file_knows_the_users_space(capsys: pytest.CaptureFixture[str]) -> None:
+    spec = load_spec(
+        "name: support\nsystemPrompt: Speak $tone.\n"
+        "tools:\n  - {type: RECALL_BY_TOPIC, name: recallMemory, memorySpaceId: $space}\n"
+    )
+
+    def talk(rc: Any, user: Any) -> Talk:
+        rc.register_agent(spec)
+        return SpecTalk(user, spec, "default", None, {"tone": "kindly"})
+
+    model = ScriptedModel([calls("recallMemory", query="kettle"), says("Nothing yet."), says("Still nothing.")])
+    with chatting(model, Typist("What did I order?", "And now?", "/close"), talk) as chat:
+        chat.begin(None, new=False, quiet=True)
+        chat.converse()
+        [closed] = chat._loop.call(chat._user.conversations.list())
+    shown = capsys.readouterr()
+    assert "Still nothing." in shown.out
+    assert '→ recallMemory {"query"' in shown.err
+    assert closed.status == "closed"
+    assert closed.turns == 2
+
+
+def test_arguments_of_agents_are_pairs(cli: Cli) -> None:
+    Path("support.yaml").write_text("name: support\nsystemPrompt: Speak $tone.\n")
+    done = cli("chat", "Hi.", "--agent", "support.yaml", "--argument", "tone", code=2)
+    assert "is no argument: write --argument name=value" in " ".join(done.stderr.replace("│", "").split())
+    assert cli("chat", "Hi.", "--agent", "support.yaml", "--argument", "tone=kindly").stdout

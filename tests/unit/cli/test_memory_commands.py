@@ -1,0 +1,157 @@
+"""Spaces, atoms, entities, recall and the timeline, from the command line."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from recollect import Recollect
+from tests.unit.cli.conftest import Cli
+
+Json = Callable[..., Any]
+Told = Callable[..., str]
+
+
+def remember(as_json: Json, text: str, *more: str) -> dict[str, Any]:
+    found: dict[str, Any] = as_json("atoms", "add", text, "--user", "maya", *more)
+    return found
+
+
+def people(*names: str) -> list[str]:
+    """Make entities, and a memory of each; gives their ids."""
+
+    async def made() -> list[str]:
+        async with Recollect("recollect.db", worker=False) as rc:
+            memory = rc.user("maya").memory
+            space = await memory.create_space("default", once=True)
+            found = []
+            for name in names:
+                entity = await memory.create_entity(space.id, "PERSON", name, f"{name} is a friend.")
+                await memory.add_atom(space.id, f"{name} plays the cello.", entity_ids=[entity.id])
+                found.append(entity.id)
+            return found
+
+    return asyncio.run(made())
+
+
+def test_what_is_added_is_listed_shown_and_recalled(cli: Cli, as_json: Json) -> None:
+    made = remember(as_json, "Maya is vegetarian.", "--category", "preference", "--importance", "5")
+    assert made["category"] == {"name": "preference", "kind": "PREFERENCE"}
+    remember(as_json, "Maya lives in Lisbon.", "--from", "2026-03")
+    listed = as_json("atoms", "list", "--user", "maya")
+    assert [each["text"] for each in listed] == ["Maya lives in Lisbon.", "Maya is vegetarian."]
+    assert listed[0]["valid_from"] == "2026-03-01T00:00:00+00:00"
+    assert [each["text"] for each in as_json("atoms", "list", "--user", "maya", "-c", "preference")] == [made["text"]]
+
+    shown = cli("atoms", "show", made["id"], "--user", "maya").stdout
+    assert "Maya is vegetarian." in shown
+    assert "importance" in shown
+    found = as_json("recall", "what does she eat? vegetarian", "--user", "maya", "-n", "1")
+    assert found["mode"] == "BY_TOPIC"
+    [hit] = found["hits"]
+    assert hit["atom"]["id"] == made["id"]
+    assert 0 < hit["score"] <= 1
+    assert hit["explanation"]
+    explained = cli("recall", "vegetarian", "--user", "maya", "--explain").stdout
+    assert "in log-odds" in explained
+    assert "importance +" in explained
+
+
+def test_memories_of_one_user_are_not_anothers(as_json: Json, told: Told) -> None:
+    made = remember(as_json, "Maya is vegetarian.")
+    assert "There is no atom" in told("atoms", "show", made["id"], "--user", "tom")
+    assert "User 'tom' has no memory space here: check --user" in told("recall", "food", "--user", "tom")
+
+
+def test_what_was_superseded_is_history(cli: Cli, as_json: Json) -> None:
+    old = remember(as_json, "Maya lives in Lisbon.", "--from", "2026-03")
+    new = as_json("atoms", "supersede", old["id"], "Maya lives in Porto.", "--from", "2026-09", "--user", "maya")
+    assert new["supersedes"] == old["id"]
+    shown = as_json("atoms", "show", new["id"], "--user", "maya")
+    assert [each["text"] for each in shown["history"]] == ["Maya lives in Lisbon.", "Maya lives in Porto."]
+    assert "2026-03-01 to 2026-09-01: Maya lives in Lisbon." in cli("atoms", "show", old["id"], "-u", "maya").stdout
+    assert [each["text"] for each in as_json("atoms", "list", "--user", "maya")] == ["Maya lives in Porto."]
+    assert len(as_json("atoms", "list", "--user", "maya", "--all")) == 2
+    [then] = as_json("atoms", "list", "--user", "maya", "--at", "2026-05-01")
+    assert then["id"] == old["id"]
+
+    times = cli("timeline", "where does Maya live?", "--user", "maya").stdout.splitlines()[1:]
+    assert [line.split()[0] for line in times] == ["2026-03-01", "2026-09-01"]
+    early = as_json("timeline", "--user", "maya", "--from", "2026-03", "--to", "2026-04")
+    assert [hit["atom"]["id"] for hit in early["hits"]] == [old["id"]]
+    current = as_json("timeline", "--user", "maya", "--current")
+    assert [hit["atom"]["id"] for hit in current["hits"]] == [new["id"]]
+
+
+def test_what_is_archived_is_put_aside_and_may_come_back(cli: Cli, as_json: Json) -> None:
+    made = remember(as_json, "Maya is vegetarian.")
+    assert "is archived" in cli("atoms", "archive", made["id"], "--user", "maya").stdout
+    assert as_json("atoms", "list", "--user", "maya") == []
+    assert [each["id"] for each in as_json("atoms", "list", "--user", "maya", "--archived")] == [made["id"]]
+    assert "Nothing is remembered of that." in cli("recall", "vegetarian", "--user", "maya").stderr
+    assert as_json("atoms", "archive", made["id"], "--restore", "--user", "maya")["status"] == "ACTIVE"
+    assert len(as_json("atoms", "list", "--user", "maya")) == 1
+
+
+def test_spaces_are_made_once_and_chosen_by_name_or_id(cli: Cli, as_json: Json, told: Told) -> None:
+    work = as_json("spaces", "create", "work", "--user", "maya")
+    assert as_json("spaces", "create", "work", "--user", "maya")["id"] == work["id"]
+    remember(as_json, "The office is in Porto.", "--space", "work")
+    remember(as_json, "The only space is taken where none is named.")
+    assert len(as_json("atoms", "list", "--user", "maya", "--space", work["id"])) == 2
+    remember(as_json, "Maya sings.", "--space", "choir")
+    assert "work" in cli("spaces", "list", "--user", "maya").stdout
+    assert told("atoms", "list", "--user", "maya") == (
+        "There is no memory space 'default' for this user. There are 'work', 'choir': choose one with --space."
+    )
+    assert "There are 'work', 'choir'" in told("recall", "x", "--space", "wrok", "--user", "maya")
+
+
+def test_entities_are_listed_searched_shown_and_merged(cli: Cli, as_json: Json, told: Told) -> None:
+    lena, helen = people("Lena", "Helena")
+    assert {each["id"] for each in as_json("entities", "list", "--user", "maya", "--type", "person")} == {lena, helen}
+    assert as_json("entities", "list", "--user", "maya", "--type", "place") == []
+    assert as_json("entities", "search", "helena", "--user", "maya")[0]["id"] == helen
+    shown = cli("entities", "show", "lena", "--user", "maya").stdout
+    assert "Lena plays the cello." in shown
+    merged = as_json("entities", "merge", "Lena", helen, "--user", "maya")
+    assert (merged["id"], merged["aliases"]) == (lena, ["Helena"])
+    assert "Lena" in cli("entities", "list", "--user", "maya").stdout
+    about = as_json("recall", "--entity", "Helena", "--user", "maya")
+    assert {hit["atom"]["text"] for hit in about["hits"]} == {"Lena plays the cello.", "Helena plays the cello."}
+    assert len(as_json("entities", "show", "Helena", "--user", "maya")["atoms"]) == 2
+    assert "There is no entity 'Bob'" in told("entities", "show", "Bob", "--user", "maya")
+
+
+def test_what_is_shown_from_the_store_gives_the_terminal_no_orders(cli: Cli, as_json: Json) -> None:
+    made = remember(as_json, "[red]Wipe[/red] \x1b]0;owned\x07 now")
+    for command in (("atoms", "list"), ("recall", "wipe"), ("timeline",), ("atoms", "show", made["id"])):
+        shown = cli(*command, "--user", "maya").stdout
+        assert "[red]Wipe[/red] \\x1b]0;owned\\x07 now" in shown
+        assert "\x1b" not in shown
+        assert "\x1b" not in cli(*command, "--user", "maya", "--json").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["recall"], "name a topic"),
+        (["recall", "x", "--entity", "Lena"], "one of the two"),
+        (["recall", "x", "--at", "someday"], "'someday' is no time"),
+        (["timeline", "--from", "soon"], "'soon' is no time"),
+        (["timeline", "--from", "2026-05", "--to", "2026-03"], "is later than --to"),
+        (["atoms", "add", "x", "--category", "gossip"], "'gossip' is no kind of memory"),
+        (["atoms", "add", "x", "--importance", "9"], "--importance"),
+        (["atoms", "add", " "], "text"),
+        (["atoms", "show", "atom_x"], "There is no atom 'atom_x'"),
+        (["atoms", "supersede", "atom_x", "y"], "There is no atom 'atom_x'"),
+        (["entities", "list", "--type", "robot"], "--type"),
+    ],
+)
+def test_mistakes_are_told_in_a_sentence(arguments: list[str], words: str, as_json: Json, told: Told) -> None:
+    remember(as_json, "Maya is vegetarian.")
+    shown = told(*arguments, "--user", "maya")
+    assert words in shown.replace("│ ", "").replace(" │", "")
