@@ -138,7 +138,7 @@ class _Elements:
             except json.JSONDecodeError as error:
                 unfinished = error.pos >= len(self._text) - NEAR or error.msg.startswith("Unterminated string")
                 if self._ended or not unfinished:
-                    told = CUT_OFF if unfinished else f"it is not JSON: {error.msg}"
+                    told = CUT_OFF if unfinished and error.pos > self._at else f"it is not JSON: {error.msg}"
                     raise self._wrong(told, error.pos) from None
             except (ValueError, RecursionError) as error:
                 raise self._wrong(f"it cannot be read: {error}") from None

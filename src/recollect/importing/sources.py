@@ -30,6 +30,8 @@ DEEPEST = 2
 
 _CHATS = re.compile(r"conversations(-\d+)?\.json|.*\.(jsonl|ndjson)", re.IGNORECASE)
 _NAMED = 8
+_ZIP = b"PK\x03\x04"
+"""How every zip begins; whether it is whole only its end tells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,9 @@ def open_files(source: str | PathLike[str], stack: ExitStack) -> list[ChatFile]:
     except OSError as error:
         raise InvalidArgumentError(f"{str(path)!r} cannot be read: {error.strerror}.") from error
     if not zipfile.is_zipfile(file):
+        file.seek(0)
+        if file.read(len(_ZIP)) == _ZIP:
+            raise ImportFormatError(path.name, "the zip is damaged, or cut off. Download it again.")
         return [_plain(path.name, file, stack)]
     found = list(_zipped(path.name, file, stack, LARGEST_EXPORT))
     if not found:

@@ -71,7 +71,7 @@ class ImportedChat:
         seen: dict[str, int] = {}
         found = []
         for message in self.messages:
-            key = message.id or f"sha256:{_digest(message.role, message.text, str(message.created_at))}"
+            key = message.id or f"sha256:{_digest(message.role, message.text)}"
             key = key if len(key) <= _KEY_LENGTH else f"sha256:{_digest(key)}"
             seen[key] = seen.get(key, 0) + 1
             found.append(key if seen[key] == 1 else f"{key}#{seen[key]}")

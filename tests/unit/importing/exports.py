@@ -1,0 +1,61 @@
+"""Small exports, as ChatGPT and Claude write them."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+MARCH = 1_709_287_200.0
+"""2024-03-01T10:00:00Z"""
+
+
+def said(role: str, text: Any, at: float | None = MARCH, **more: Any) -> dict[str, Any]:
+    """A message of ChatGPT's."""
+    content = text if isinstance(text, dict) else {"content_type": "text", "parts": [text]}
+    return {"author": {"role": role}, "create_time": at, "content": content, "recipient": "all", **more}
+
+
+def gpt_chat(id: str, *messages: dict[str, Any], at: float | None = MARCH, **more: Any) -> dict[str, Any]:
+    """A chat of ChatGPT's, with one branch."""
+    mapping: dict[str, Any] = {"root": {"id": "root", "message": None, "parent": None, "children": []}}
+    last = "root"
+    for number, message in enumerate(messages):
+        node = f"{id}-{number}"
+        mapping[last]["children"].append(node)
+        mapping[node] = {"id": node, "message": {"id": node, **message}, "parent": last, "children": []}
+        last = node
+    told = {"title": f"Chat {id}", "create_time": at, "mapping": mapping, "current_node": last, "conversation_id": id}
+    return {**told, **more}
+
+
+def claude_message(uuid: str, sender: str, text: str, at: str = "2024-03-01T10:00:00Z", **more: Any) -> dict[str, Any]:
+    """A message of Claude's."""
+    content = [{"type": "text", "text": text}] if text else []
+    told = {"uuid": uuid, "sender": sender, "text": text, "content": content, "created_at": at}
+    return {**told, "attachments": [], "files": [], **more}
+
+
+def claude_chat(uuid: str, *messages: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """A chat of Claude's."""
+    told = {"uuid": uuid, "name": f"Chat {uuid}", "created_at": "2024-03-01T09:59:00Z", "account": {"uuid": "me"}}
+    return {**told, "chat_messages": list(messages), **more}
+
+
+def written(path: Path, value: Any) -> Path:
+    """A file of JSON, or of JSON lines."""
+    if path.suffix == ".jsonl":
+        path.write_text("".join(f"{json.dumps(each)}\n" for each in value))
+    else:
+        path.write_text(json.dumps(value))
+    return path
+
+
+def zipped(path: Path, **members: Any) -> Path:
+    """A zip of files with these names, of which `__` is a slash and the last `_` a dot."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, value in members.items():
+            data = value if isinstance(value, bytes) else json.dumps(value).encode()
+            archive.writestr(".".join(name.replace("__", "/").rsplit("_", 1)), data)
+    return path
