@@ -62,7 +62,7 @@ def commands() -> str:
         if shown := re.findall(r"^\s*(\$ .+)$", (command.epilog or "").replace("\\[", "["), re.MULTILINE):
             parts.append("\n".join(["```console", *shown, "```"]))
         if rows := [row for parameter in command.params if (row := _row(parameter))]:
-            parts.append("\n".join(["| | what it is | default | in the environment |", "|---|---|---|---|", *rows]))
+            parts.append("\n".join(["| | |", "|---|---|", *rows]))
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -82,12 +82,15 @@ def _row(parameter: Any) -> str | None:
         return None
     is_option = parameter.opts[0].startswith("-")
     names = parameter.opts + parameter.secondary_opts if is_option else [parameter.name.upper()]
-    help_text = _prose(getattr(parameter, "help", None) or "")
-    if choices := _choices(parameter):
-        help_text = f"{help_text} One of {choices}.".strip()
-    if getattr(parameter, "multiple", False):
-        help_text = f"{help_text} May be given often.".strip()
-    cells = [", ".join(f"`{name}`" for name in names), help_text, _default(parameter), _variable(parameter)]
+    told = [
+        _prose(getattr(parameter, "help", None) or ""),
+        f"One of {choices}." if (choices := _choices(parameter)) else "",
+        "May be given often." if getattr(parameter, "multiple", False) else "",
+        f"Default: {default}." if (default := _default(parameter)) else "",
+        "Must be given." if parameter.required else "",
+        f"In the environment: {variable}." if (variable := _variable(parameter)) else "",
+    ]
+    cells = [", ".join(f"`{name}`" for name in names), " ".join(filter(None, told))]
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
@@ -99,8 +102,6 @@ def _choices(parameter: Any) -> str:
 
 
 def _default(parameter: Any) -> str:
-    if parameter.required:
-        return "must be given"
     default = parameter.default
     if callable(default) or not parameter.show_default or default is None or default in (False, "", (), []):
         return ""
