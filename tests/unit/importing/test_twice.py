@@ -15,6 +15,7 @@ from recollect import Recollect
 from recollect.importing import import_chats
 from tests.unit.importing.exports import written
 
+HI = {"role": "user", "content": "Hi"}
 MESSAGES = st.fixed_dictionaries(
     {
         "conversation": st.sampled_from("abc"),
@@ -26,7 +27,7 @@ MESSAGES = st.fixed_dictionaries(
 
 
 @settings(max_examples=15)
-@example([{"role": "user", "content": "Hi"}, {"role": "user", "content": "Hi", "created_at": "2024-03-01"}], 1)
+@example([{"conversation": "a", **HI}, {"conversation": "a", **HI, "created_at": "2024-03-01"}], 1)
 @given(st.lists(MESSAGES, min_size=1, max_size=12), st.integers(0, 12))
 def test_importing_twice_or_a_part_first_is_importing_once(
     tmp_path_factory: pytest.TempPathFactory, lines: list[dict[str, Any]], cut: int
