@@ -6,7 +6,11 @@ Names are loaded when first used, so `import recollect` costs next to nothing.
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
+
+if sys.version_info < (3, 11):  # noqa: UP036 - from a checkout; only an installer would refuse it
+    raise ImportError(f"Recollect needs Python 3.11 or later, and this is {sys.version.split()[0]}.")
 
 __version__ = "0.1.0"
 

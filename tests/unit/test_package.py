@@ -133,3 +133,11 @@ def test_every_error_is_in_the_tree_drawn_at_the_top() -> None:
     for error in found:
         assert error.__name__ in drawn
         assert error.__doc__
+
+
+def test_an_old_python_is_told_in_one_sentence() -> None:
+    code = "import sys; sys.version_info = (3, 10, 4); sys.version = '3.10.4 (main)'; import recollect"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 1
+    last = done.stderr.strip().splitlines()[-1]
+    assert last == "ImportError: Recollect needs Python 3.11 or later, and this is 3.10.4."
