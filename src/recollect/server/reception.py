@@ -203,7 +203,8 @@ def _form(base: str, asked: str, wrong: str = "") -> str:
     told = f'<p class="wrong" role="alert">{escape(wrong)}</p>' if wrong else ""
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Log in · Recollect</title>'
-        f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style></head><body>'
+        '<meta name="viewport" content="width=device-width"><link rel="icon" href="data:,">'
+        f"<style>{_STYLE}</style></head><body>"
         f'<h1>Recollect</h1>{told}<form method="post" action="{escape(action)}">'
         '<label for="key">API key or token</label>'
         '<input id="key" name="key" type="password" autocomplete="current-password" required autofocus>'
