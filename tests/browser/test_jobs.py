@@ -8,10 +8,9 @@ from typing import Any
 from playwright.async_api import Page, expect
 
 from recollect import Recollect, WorkerOptions
-from recollect.errors import ExtractionError
 from recollect.memory.extraction.values import Window
 from recollect.stores import AtomDraft
-from tests.browser.serving import site_of
+from tests.browser.serving import Site, site_of
 from tests.browser.watching import looks
 
 
@@ -19,28 +18,42 @@ class Failing:
     """Reads nothing."""
 
     def drafts(self, window: Window) -> list[AtomDraft]:
-        raise ExtractionError("<b>no JSON</b> in what the model said", "<i>Sorry</i>")
+        raise RuntimeError("<b>the key sk-1</b> is not valid")
+
+
+async def log_in(page: Page, site: Site, key: str, path: str, **query: str) -> None:
+    await page.context.clear_cookies()
+    await page.goto(site.at(path, **query))
+    await page.get_by_label("API key or token").fill(key)
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("region", name="Jobs")).to_be_attached()
 
 
 async def test_a_failed_job_says_why_and_is_done_when_it_is_run_again(page: Page, tmp_path: Path) -> None:
-    store = tmp_path / "recollect.db"
-    failing: Any = Failing()
-    async with Recollect(store, extractor=failing, embedder=None, worker=WorkerOptions(attempts=1)) as rc:
+    store, failing = tmp_path / "recollect.db", Failing()
+    extractor: Any = failing
+    async with Recollect(store, extractor=extractor, embedder=None, worker=WorkerOptions(attempts=1)) as rc:
         maya = rc.user("maya")
         space = await maya.memory.create_space("default")
         talk = await maya.conversations.create("chat")
         await maya.conversations.append_user_message(talk.id, "I like figs.")
         await maya.memory.run_extraction_for_conversation(talk.id, space_id=space.id)
         await rc.jobs.drain(10)
+        mayas = (await rc.keys.create("user", user_id="maya")).secret
+        admins = (await rc.keys.create("admin")).secret
     async with site_of(store, "--extractor", "verbatim") as site:
-        await page.goto(site.at("/jobs", user="nobody"))
+        job = page.get_by_role("article")
+        everyone = page.get_by_text("Of all users of this app")
+        await log_in(page, site, mayas, "/jobs", user="nobody")
+        await expect(job).to_contain_text("RuntimeError: the server's log has the reason")
+        await expect(everyone).to_be_hidden()
+        await log_in(page, site, admins, "/jobs", user="nobody")
         await expect(page.get_by_text("There are no jobs.")).to_be_visible()
         await looks(page, "jobs-empty")
-        await page.get_by_text("Of all users of this app").click()
-        await expect(page.get_by_role("article")).to_contain_text("of maya")
+        await everyone.click()
+        await expect(job).to_contain_text("message 1 of maya")
         await page.goto(site.at("/jobs", user="maya", status="failed"))
-        job = page.get_by_role("article")
-        await expect(job).to_contain_text("<b>no JSON</b>")
+        await expect(job).to_contain_text("<b>the key sk-1</b> is not valid")
         await looks(page, "jobs")
         await page.get_by_label("Show", exact=True).click()
         await page.get_by_role("option", name="All").click()

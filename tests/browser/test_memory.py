@@ -105,6 +105,7 @@ async def test_a_memory_is_shown_whole_and_its_citation_leads_to_the_message(sit
     await page.get_by_role("link", name="Show it in the conversation").click()
     await page.wait_for_url(f"**/conversations?*message={seeded.message}*")
     assert seeded.conversation in page.url
+    await expect(page.get_by_text("I moved to Lisbon in March").last).to_be_in_viewport()
 
 
 async def test_a_newcomer_writes_the_first_memory(site: Site, page: Page) -> None:

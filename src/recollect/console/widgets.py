@@ -253,12 +253,12 @@ def space_field(seat: Seat, spaces: list[MemorySpace], chosen: MemorySpace, path
     ).props("outlined dense options-dense")
 
 
-def no_spaces(seat: Seat, icon: str) -> None:
-    """What is shown to whom nothing is remembered of."""
+def no_spaces(seat: Seat, icon: str, here: str = "") -> None:
+    """What is shown to whom nothing is remembered of; `here` says what there will be."""
     how = (
         "What you say in a chat becomes memories when the conversation closes, each with the place where it was said."
         " You can also write one yourself."
     )
-    with empty(icon, "Nothing is remembered yet.", how):
+    with empty(icon, "Nothing is remembered yet.", f"{how} {here}".strip()):
         link_button("Start a chat", "chat", seat.link("/"))
         link_button("Write a memory", "edit_note", seat.link("/memory", add="1"))

@@ -20,7 +20,6 @@ QUOTED = 700
 @console_page(PATH, "Memory")
 async def atom(seat: Seat) -> None:
     """A memory by its id."""
-    widgets.styled()
     id = seat.query.get("id", "")
     found = await seat.user.memory.get_atom(id)
     if found is None:

@@ -51,7 +51,6 @@ async def export(request: Request) -> Response:
 @console_page(PATH, "Your data")
 async def data(seat: Seat) -> None:
     """What is kept, as files, and how to be rid of it."""
-    widgets.styled()
     await Data(seat).build()
 
 

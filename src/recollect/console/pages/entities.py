@@ -26,14 +26,13 @@ TYPES = {each.value: each.value.capitalize() for each in EntityType}
 @console_page(PATH, "Entities")
 async def entities(seat: Seat) -> None:
     """The entities of a space, or one of them."""
-    widgets.styled()
     id = seat.query.get("id")
     if id is not None:
         await Shown(seat, await _known(seat, id)).build()
         return
     spaces, space = await widgets.chosen_space(seat)
     if space is None:
-        widgets.no_spaces(seat, "hub")
+        widgets.no_spaces(seat, "hub", "Here you will see whom and what it is about.")
         return
     await Entities(seat, spaces, space).build()
 

@@ -26,7 +26,6 @@ TONES = {JobStatus.DONE: "good", JobStatus.FAILED: "bad", JobStatus.RUNNING: "wa
 @console_page(PATH, "Jobs")
 async def jobs(seat: Seat) -> None:
     """The jobs of a user or, for admins, of everyone."""
-    widgets.styled()
     await Jobs(seat).build()
 
 

@@ -55,7 +55,6 @@ class Wanted:
 @console_page(PATH, "Memory")
 async def memory(seat: Seat) -> None:
     """The memories of a space."""
-    widgets.styled()
     spaces, space = await widgets.chosen_space(seat)
     if space is None:
         widgets.no_spaces(seat, "psychology")

@@ -17,6 +17,7 @@ from recollect.types.times import utc_now
 
 PATH = "/timeline"
 PAGE = 30
+HERE = "Here you will see what held when, and what took its place."
 ENTITIES = 200
 """How many entities there are to choose from: those most spoken of."""
 
@@ -36,14 +37,13 @@ _STYLE = """
 @console_page(PATH, "Timeline")
 async def timeline(seat: Seat) -> None:
     """What held when, in a space."""
-    widgets.styled()
     ui.add_css(_STYLE)
     about = await _atom(seat)
     spaces, space = await widgets.chosen_space(seat)
     if about is not None:
         space = next((each for each in spaces if each.id == about.space_id), None)
     if space is None:
-        widgets.no_spaces(seat, "timeline")
+        widgets.no_spaces(seat, "timeline", HERE)
         return
     await Timeline(seat, spaces, space, about).build()
 
@@ -191,7 +191,7 @@ class Timeline:
 
     def _nothing(self) -> None:
         if self._space.atom_count == 0:
-            widgets.no_spaces(self._seat, "timeline")
+            widgets.no_spaces(self._seat, "timeline", HERE)
             return
         how = "Ask about another topic or entity, or a longer time."
         with widgets.empty("timeline", "Nothing is known of that time.", how):

@@ -51,7 +51,6 @@ class Call:
 @console_page(PATH, "Usage")
 async def usage(seat: Seat) -> None:
     """Calls, tokens and cost over time."""
-    widgets.styled()
     await Usage(seat).build()
 
 
