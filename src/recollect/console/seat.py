@@ -12,7 +12,15 @@ from nicegui import ui
 from starlette.requests import Request
 
 from recollect.app import Recollect
-from recollect.errors import NotAllowedError, RecollectError
+from recollect.errors import (
+    NotAllowedError,
+    ProviderAuthError,
+    ProviderConnectionError,
+    ProviderOverloadedError,
+    ProviderRateLimitError,
+    ProviderTimeoutError,
+    RecollectError,
+)
 from recollect.server.callers import Caller
 from recollect.server.problems import told
 from recollect.server.serving import Served, Serving
@@ -22,6 +30,16 @@ if TYPE_CHECKING:
     from recollect.agent import Agent
 
 log = logging.getLogger("recollect.console")
+
+
+_ADVICE: Mapping[type[RecollectError], str] = {
+    ProviderAuthError: "Set a key that is valid where the server runs, and start it again.",
+    ProviderConnectionError: "Look whether the provider, or the Ollama, can be reached from the server, and try again.",
+    ProviderTimeoutError: "Try again in a while.",
+    ProviderRateLimitError: "Wait a while, and try again.",
+    ProviderOverloadedError: "Wait a while, and try again.",
+}
+"""What to do where an error's own words do not say it."""
 
 
 class Seat:
@@ -95,7 +113,11 @@ class Seat:
 
     def words(self, error: RecollectError) -> str:
         """What is wrong, in a sentence. Those who run the server are told all of it; others what REST would say."""
-        return str(error) if self.caller.is_admin else told(error)
+        if not self.caller.is_admin:
+            return told(error)
+        advice = next((text for kind, text in _ADVICE.items() if isinstance(error, kind)), None)
+        text = str(error).strip()
+        return text if advice is None else f"{text}{'' if text.endswith(('.', '!', '?')) else '.'} {advice}"
 
     async def check(self) -> None:
         """Leave a page whose credential holds no more. To look is not to use it: an idle browser is logged out."""

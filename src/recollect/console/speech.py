@@ -203,7 +203,7 @@ class AnswerView:
         """What the tools gave."""
         for each in invocations:
             card = self._card(each.id, each.name, each.arguments)
-            if each.content is not None:
+            if each.content is not None:  # else it waits
                 card.done(each.content, is_error=each.is_error)
 
     def ask(self, calls: Sequence[ToolCall], decide: Callable[[str, bool], Any]) -> None:
@@ -218,6 +218,12 @@ class AnswerView:
     def remark(self, text: str, *, is_wrong: bool = False) -> None:
         with self._parts:
             note(text, is_wrong=is_wrong)
+
+    def begin(self) -> None:
+        """More comes."""
+        self._text = self._thinking = None
+        self._waiting.set_visibility(True)
+        self.root.props("aria-busy=true")
 
     def end(self) -> None:
         """Nothing more comes."""

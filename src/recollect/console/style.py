@@ -20,7 +20,8 @@ body.body--dark {
   display: flex; flex-direction: column; gap: 1rem; }
 .q-header, .q-drawer { background: var(--surface) !important; color: var(--ink) !important; }
 /* Quasar's own colours are in a layer, where `!important` beats ours: the variables it reads are changed instead. */
-.q-header .q-btn { --q-primary: var(--ink); }
+body .q-header .q-btn.q-btn { --q-primary: var(--ink); }
+.dialog > * { flex-shrink: 0; }
 .q-header { border-bottom: 1px solid var(--edge); }
 .q-drawer--bordered.q-drawer--left { border-right: 1px solid var(--edge); }
 .q-header { display: flex; flex-direction: row; flex-wrap: nowrap; align-items: center; gap: .25rem;
@@ -43,17 +44,28 @@ pre.block { font: .8125rem/1.5 ui-monospace, "SF Mono", Menlo, Consolas, monospa
 .talk { display: flex; flex-direction: column; gap: 1.25rem; flex: 1; min-height: 40vh; min-width: 0; }
 .mine { align-self: flex-end; background: var(--mine); border-radius: 1rem 1rem .25rem 1rem; padding: .6rem .95rem;
   max-width: min(85%, 40rem); min-width: 0; }
-.answer { display: flex; flex-direction: column; gap: .35rem; min-width: 0; max-width: 100%; }
+.answer { display: flex; flex-direction: column; gap: .4rem; min-width: 0; max-width: 100%; }
 .answer .foot { min-height: 1.75rem; margin-left: -.25rem; }
 .answer .foot .q-btn { font-size: .8125rem; }
 .cite { font-size: .85em; font-weight: 600; text-decoration: none; padding: 0 .1em; }
 .cite:hover { text-decoration: underline; }
 .tool { border: 1px solid var(--edge); border-radius: .5rem; background: var(--surface); width: 100%;
   max-width: 44rem; }
-.tool .q-item__label--caption { color: var(--quiet); }
+.tool .q-item { min-height: 2.5rem; padding: .25rem .75rem; font-size: .9rem; }
+.tool .q-item__section--avatar { min-width: 0; padding-right: .75rem; } .tool .q-icon { font-size: 1.15rem; }
+.tool .q-item__label--caption { color: var(--quiet); line-height: 1.3 !important; }
+.tool .q-expansion-item__content > * { padding: .25rem .75rem .75rem; }
+/* Diagrams are drawn for a light ground, whatever the theme is. */
+.graph { padding: .5rem 0; } .body--dark .graph { background: #d9dbdd; border-radius: .4rem; padding: .5rem; }
 .composer { position: sticky; bottom: 0; background: var(--ground); display: flex; gap: .6rem; align-items: flex-end;
   padding: .5rem 0 1rem; width: 100%; z-index: 1; margin-bottom: -1.25rem; }
 .composer .q-textarea { flex: 1; min-width: 0; } .composer .q-field__control { background: var(--surface); }
+.strong { font-weight: 600; }
+.message { border-left: 3px solid var(--edge); padding: .35rem 0 .35rem .9rem; display: flex; flex-direction: column;
+  gap: .25rem; min-width: 0; width: 100%; scroll-margin: 5rem; }
+.message.user { border-color: var(--link); }
+.message.lit { background: var(--lit); border-radius: .4rem; padding-right: .5rem; outline: none; }
+.message .who { font-weight: 600; font-size: .9rem; }
 .place { display: flex; gap: .75rem; align-items: center; padding: .5rem .75rem; border-radius: .5rem;
   color: inherit; text-decoration: none; }
 .place:hover { background: rgba(127, 127, 127, .1); }

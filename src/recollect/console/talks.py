@@ -1,4 +1,7 @@
-"""Whom the chat page talks to: the model with the user's memory, or an agent with routes. Both give the same values."""
+"""Whom the chat page talks to: the model with the user's memory, an agent with routes, or one by its description.
+
+All of them give the same values.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +15,18 @@ from recollect.agent import Persistence
 from recollect.agent.response import Response, Trace
 from recollect.agent.session import SessionState
 from recollect.console.seat import Seat
+from recollect.errors import NotFoundError
 from recollect.server.serving import Served
-from recollect.turn.values import TurnResult
+from recollect.specs import AgentSpec
+from recollect.specs.parameters import Parameter, parameters_in
+from recollect.specs.walking import tree_of
+from recollect.turn.values import TurnResult, result_of
 from recollect.types import ChatUsage, ReplyDelta, StreamStop, TextDelta, ToolCall
 from recollect.types.context import WorkingContext
-from recollect.types.conversations import Conversation, StoredMessage, ToolInvocation
+from recollect.types.conversations import Conversation, StoredMessage, ToolInvocation, TurnOutcome
 from recollect.types.ids import new_id
 from recollect.types.turns import TurnProblem
+from recollect.user import User
 
 NAMESPACE = "chat"
 MOST_SHOWN = 100
@@ -190,9 +198,87 @@ class AgentTalk:
                     yield TextDelta(chunk.delta)
 
 
-def talk_with(seat: Seat, agent: str | None) -> Talk:
-    """The conversation of a page: with the agent of that name, or with none."""
-    return MemoryTalk(seat) if agent is None else AgentTalk(seat.served(agent))
+class SpecTalk:
+    """A conversation with an agent by its description: the newest open one of its namespace, or a new one."""
+
+    def __init__(self, user: User, spec: AgentSpec, argument: str) -> None:
+        self._user = user
+        self._name = spec.name
+        self._argument = argument
+        self._namespace = spec.namespace if isinstance(spec.namespace, str) else spec.name
+        self._conversation_id: str | None = None
+
+    async def earlier(self) -> Earlier:
+        talks = self._user.conversations
+        found = await talks.find(self._namespace)
+        if found is None:
+            return Earlier()
+        self._conversation_id = found.id
+        said = await talks.messages(found.id, MOST_SHOWN, include_internal=True)
+        return Earlier(found, said, await talks.pending(found.id))
+
+    def say(self, text: str) -> AsyncGenerator[ReplyDelta | Answer, None]:
+        return self._answers({self._argument: text}, None)
+
+    def decide(self, decisions: Mapping[str, bool]) -> AsyncGenerator[ReplyDelta | Answer, None]:
+        return self._answers({}, dict(decisions))
+
+    async def end(self) -> bool:
+        id, self._conversation_id = self._conversation_id, None
+        if id is not None:
+            await self._user.conversations.close(id)
+        return id is not None
+
+    async def _answers(
+        self, arguments: Mapping[str, str], approvals: Mapping[str, bool] | None
+    ) -> AsyncGenerator[ReplyDelta | Answer, None]:
+        items = self._user.agents.invoke_stream(
+            self._name, arguments, conversation_id=self._conversation_id, approvals=approvals
+        )
+        async with aclosing(items):
+            async for item in items:
+                if isinstance(item, TurnOutcome):
+                    self._conversation_id = item.conversation_id
+                    yield _of_turn(result_of(item, {}), ())
+                else:
+                    yield item
+
+
+def partners(seat: Seat) -> dict[str, str]:
+    """Whom one can talk to besides the model with memory, by name, and how they are called in a list.
+
+    Of agents by their description, those that need nothing but a message.
+    """
+    found = {name: name for name in seat.agents}
+    for spec in seat.user.agents.list():
+        if spec.name not in found and _message_argument(spec) is not None:
+            found[spec.name] = spec.name
+    return found
+
+
+def talk_with(seat: Seat, partner: str | None) -> Talk:
+    """The conversation of a page: with one of `partners`, or with the model and the user's memory."""
+    if partner is None:
+        return MemoryTalk(seat)
+    if partner in seat.agents:
+        return AgentTalk(seat.served(partner))
+    spec = seat.user.agents.get(partner)
+    argument = None if spec is None else _message_argument(spec)
+    if spec is None or argument is None:
+        raise NotFoundError("agent", partner)
+    return SpecTalk(seat.user, spec, argument)
+
+
+def _message_argument(spec: AgentSpec) -> str | None:
+    """The argument that takes the message, if that is all that an agent needs."""
+    message: object = spec.user_message
+    if not isinstance(message, Parameter):
+        return None
+    wanted = {parameter.name for _, parameter in parameters_in(tree_of(spec))}
+    declared = spec.arguments or {}
+    spare = {name for name, each in declared.items() if each.has_default or not each.required}
+    others = (wanted | set(declared)) - spare - {message.name}
+    return None if others else message.name
 
 
 def _cited(stop: StreamStop) -> tuple[str, ...]:

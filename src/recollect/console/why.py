@@ -111,7 +111,7 @@ def _route(answer: Answer) -> None:
         rows = [(title, f"{score:g}") for title, score in trace.scores.items()]
         widgets.table(("Route", "Score"), rows, frozenset({1}))
     if trace.walked:
-        widgets.table(("State", "Step", "Why"), [(step.state, step.action, step.why) for step in trace.walked])
+        widgets.table(("State", "What happened"), [(step.state, f"{step.action}: {step.why}") for step in trace.walked])
     for match in trace.guidelines:
         words(f"Guideline: {match.guideline.action} ({match.rationale})")
     for each in trace.rejected:

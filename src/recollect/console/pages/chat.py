@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 
 from nicegui import context, ui
@@ -16,10 +16,10 @@ from recollect.console.parts import note
 from recollect.console.seat import Seat, tell
 from recollect.console.speech import AnswerView, show_talk, show_user
 from recollect.console.standing import Standing
-from recollect.console.talks import REMEMBERING_SECONDS, Answer, Earlier, talk_with
+from recollect.console.talks import REMEMBERING_SECONDS, Answer, Earlier, partners, talk_with
 from recollect.console.why import addresses, cost_line, show_why
 from recollect.errors import RecollectError
-from recollect.types import ReplyDelta
+from recollect.types import ReplyDelta, ToolCall
 
 log = logging.getLogger("recollect.console")
 
@@ -53,26 +53,27 @@ EXAMPLES = ("I moved to Lisbon in March, and I am vegetarian now.", "What do you
 async def chat(seat: Seat) -> None:
     """Talk, with what is remembered."""
     asked = seat.query.get("agent")
-    await ChatPage(seat, asked if asked in seat.agents else None).build()
+    found = partners(seat)
+    await ChatPage(seat, found, asked if asked in found else None).build()
 
 
 class ChatPage:
     """The page of one conversation."""
 
-    def __init__(self, seat: Seat, agent: str | None) -> None:
+    def __init__(self, seat: Seat, partners: Mapping[str, str], agent: str | None) -> None:
         self._seat = seat
+        self._partners = partners
         self._agent = agent
         self._who = agent or "Recollect"
         self._talk = talk_with(seat, agent)
         self._turn: asyncio.Task[None] | None = None
-        self._decisions: dict[str, bool | None] = {}
 
     async def build(self) -> None:
         seat = self._seat
         self._bar()
         if self._agent is None and (seat.rc.model is None or is_offline(seat.rc.model)):
             note(f"No model is set up: answers are quotations from memory. {SET_UP}")
-        self._standing = Standing(seat, self._agent) if self._agent is not None else None
+        self._standing = Standing(seat, agent) if (agent := self._agent) is not None and agent in seat.agents else None
         self._log = widgets.box("talk").props("role=log aria-live=polite aria-label=Conversation")
         await self._show(await self._talk.earlier())
         self._composer()
@@ -83,10 +84,9 @@ class ChatPage:
     def _bar(self) -> None:
         seat = self._seat
         with widgets.box("line"):
-            if seat.agents:
-                names = {"": "Recollect, with memory", **{name: name for name in seat.agents}}
+            if self._partners:
                 ui.select(
-                    names,
+                    {"": "Recollect, with memory", **self._partners},
                     label="Talk to",
                     value=self._agent or "",
                     on_change=lambda event: ui.navigate.to(seat.link("/", agent=event.value or None)),
@@ -121,7 +121,9 @@ class ChatPage:
             else:
                 self._welcome(earlier)
         if earlier.pending:
-            self._ask(self._new_view(), earlier)
+            view = self._new_view()
+            self._ask(view, earlier.pending)
+            view.end()
         if self._standing is not None:
             self._standing.show(earlier.session)
 
@@ -131,7 +133,7 @@ class ChatPage:
             " answers build on them: with a link to what you said."
         )
         if self._agent is not None:
-            how = f"{self._agent} follows its routes, and remembers what you say."
+            how = f"You talk to the agent {self._agent}."
         with widgets.box("welcome") as self._hello, widgets.empty("forum", "Say something.", how):
             for example in EXAMPLES if self._agent is None else ():
                 ui.button(example, on_click=lambda text=example: self._put(text)).props(
@@ -154,24 +156,24 @@ class ChatPage:
             hello.delete()
         with self._log:
             show_user(said)
-        await self._run(self._talk.say(said))
+        await self._run(self._new_view(), self._talk.say(said))
 
-    async def _run(self, items: AsyncGenerator[ReplyDelta | Answer, None]) -> None:
+    async def _run(self, view: AnswerView, items: AsyncGenerator[ReplyDelta | Answer, None]) -> None:
         """Show an answer as it comes, until it has come, or was stopped, or failed."""
-        view = self._new_view()
-        self._turn = asyncio.create_task(self._follow(view, items))
+        view.begin()
+        self._turn = turn = asyncio.create_task(self._follow(view, items))
         self._is_busy(True)
         with view.root:
             timer = ui.timer(FLUSH_SECONDS, view.flush)
         try:
-            await asyncio.wait({self._turn})
+            await asyncio.wait({turn})
         finally:
-            turn, self._turn = self._turn, None
+            self._turn = None
             timer.cancel()
             view.end()
             self._is_busy(False)
         if turn.cancelled():
-            view.remark("Stopped. What was said until then is kept.")
+            view.remark("Stopped. What you said is kept, this part of an answer is not.")
         elif (error := turn.exception()) is not None:
             view.remark(self._told(error), is_wrong=True)
         self._field.run_method("focus")
@@ -196,8 +198,8 @@ class ChatPage:
         if answer.status in ("truncated", "max_cycles"):
             view.remark("The answer was cut off: it reached its limit.")
         if answer.pending:
-            self._decisions = {call.id: None for call in answer.pending}
-            view.ask(answer.pending, seat.doing(self._decide))
+            self._ask(view, answer.pending)
+        view.foot.clear()
         with view.foot:
             ui.button("Why this answer", icon="help_outline", on_click=lambda: show_why(seat, answer)).props(
                 "flat no-caps dense"
@@ -206,19 +208,16 @@ class ChatPage:
         if self._standing is not None:
             self._standing.show(answer.session)
 
-    def _ask(self, view: AnswerView, earlier: Earlier) -> None:
-        """Calls that still wait."""
-        self._decisions = {call.id: None for call in earlier.pending}
-        view.ask(earlier.pending, self._seat.doing(self._decide))
-        view.end()
+    def _ask(self, view: AnswerView, calls: Sequence[ToolCall]) -> None:
+        """Have the person decide on calls; the turn goes on once all are decided."""
+        decisions: dict[str, bool] = {}
 
-    async def _decide(self, id: str, approved: bool) -> None:
-        """Go on once all calls are decided."""
-        self._decisions[id] = approved
-        decided = {call: each for call, each in self._decisions.items() if each is not None}
-        if len(decided) == len(self._decisions) and self._turn is None:
-            self._decisions = {}
-            await self._run(self._talk.decide(decided))
+        async def decide(id: str, approved: bool) -> None:
+            decisions[id] = approved
+            if len(decisions) == len(calls) and self._turn is None:
+                await self._run(view, self._talk.decide(decisions))
+
+        view.ask(calls, self._seat.doing(decide))
 
     async def _begin_anew(self) -> None:
         """Close the conversation, wait for its memories, and begin another."""
@@ -262,4 +261,4 @@ class ChatPage:
         if isinstance(error, RecollectError):
             return self._seat.words(error)
         log.error("a turn failed: %s", type(error).__name__, exc_info=error)
-        return "The server failed. Its log has the reason; what you said is kept if it is still there after a reload."
+        return "The server failed: its log has the reason. What you said is kept if it is there after a reload."

@@ -1,0 +1,87 @@
+"""What a server is given that is to be talked to: `recollect serve --agents tests.browser.world:install`.
+
+Its model does what the last message says, an agent by its description has tools, and two agents have routes: one to
+book flights, and one whose every title would break a page that took it for markup.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from recollect import END_ROUTE, Agent, Recollect, tool
+from recollect.chat.model import ChatRequest
+from recollect.errors import ProviderAuthError
+from recollect.testing import FlowModel, FunctionModel, calls, says
+from recollect.testing.scripted import Step, play
+from recollect.types import ChatUsage, ReplyDelta, TextDelta, message_text
+from tests.support.travel import travel_desk
+
+HOSTILE = (
+    "<img src=x onerror=\"document.title='ran'\">",
+    "<script>document.title='ran'</script>",
+    "[click](javascript:document.title='ran')",
+    '"]; click s0 "javascript:document.title=1" %%{init: {}}%%',
+    "{{constructor.constructor('document.title=1')()}}",
+    "\u202eright to left \u05e9\u05dc\u05d5\u05dd \U0001f9d1\u200d\U0001f680",
+)
+"""What nobody may say to a page that would run it."""
+USAGE = ChatUsage(input_tokens=120, output_tokens=34, total_tokens=154, cost_usd=0.0021)
+
+
+async def _stream(request: ChatRequest) -> AsyncIterator[ReplyDelta]:
+    said = message_text(request.messages[-1])
+    if "slowly" in said:
+        for number in range(400):
+            yield TextDelta(f"word{number} ")
+            await asyncio.sleep(0.05)
+    if "fail" in said:
+        yield TextDelta("I was about to say")
+        await asyncio.sleep(0.2)
+        raise ProviderAuthError("Incorrect API key provided.", provider="openai", status=401)
+    for delta in play(_step(request)):
+        yield delta
+
+
+def _step(request: ChatRequest) -> Step:
+    last = request.messages[-1]
+    said = message_text(last)
+    names = {each.name for each in request.tools}
+    if last.role == "tool":
+        return says(f"The tool gave: {said}", chunks=7, usage=USAGE)
+    if "look" in said and "lookup" in names:
+        return calls("lookup", saying="Let me look.", order=7)
+    if "pay" in said and "pay" in names:
+        return calls("pay", amount=12)
+    thinking = "The user wants me to think." if "think" in said else ""
+    return says(f"You said: {said}", chunks=5, usage=USAGE, thinking=thinking)
+
+
+def lookup(order: int) -> str:
+    """Look an order up."""
+    return f"order {order} is on its way"
+
+
+@tool(requires_approval=True)
+def pay(amount: int) -> str:
+    """Pay."""
+    return f"paid {amount}"
+
+
+def hostile_agent() -> Agent:
+    """An agent whose texts are none of them harmless."""
+    agent = Agent("Mallory", goal=HOSTILE[0], description=HOSTILE[1], model=FlowModel())
+    for number, title in enumerate(HOSTILE):
+        schema = {"type": "object", "properties": {f"field{number}": {"type": "string"}}}
+        route = agent.create_route(title, conditions=[HOSTILE[0], HOSTILE[3]], gather_schema=schema)
+        state = route.initial_state.transition_to(chat_state=title, gather=[f"field{number}"])
+        state.transition_to(state=END_ROUTE, condition=HOSTILE[3])
+    return agent
+
+
+def install(rc: Recollect) -> list[Agent]:
+    """Let the model answer, and serve the agents."""
+    rc._runtime.model = FunctionModel(lambda request: _step(request), stream_fn=_stream, model="scripted")
+    described = [{"type": "FUNCTION", "name": each, "description": f"Use {each}."} for each in ("lookup", "pay")]
+    rc.register_agent({"name": "clerk", "systemPrompt": "Help.", "tools": described}, [lookup, pay])
+    return [travel_desk(model=FlowModel(reads={"destination": r"to ([A-Z]\w+)"}))[0], hostile_agent()]
