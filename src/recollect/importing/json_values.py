@@ -20,6 +20,7 @@ NEAR = 32
 
 CUT_OFF = "the file ends before its chats do. Was the download cut off? Get it again"
 
+_AFTER = tuple(" \t\r\n,]")
 _SPACE = re.compile(r"[ \t\r\n]*")
 
 
@@ -133,7 +134,8 @@ class _Elements:
         while True:
             try:
                 value, end = self._parse(self._text, self._at)
-                if end < len(self._text) or self._ended:  # a number at the end may go on
+                # A number may go on, be it only with a point.
+                if self._ended or not isinstance(value, int | float) or self._text[end : end + 1] in _AFTER:
                     return value, end
             except json.JSONDecodeError as error:
                 unfinished = error.pos >= len(self._text) - NEAR or error.msg.startswith("Unterminated string")
