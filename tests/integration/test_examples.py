@@ -19,6 +19,8 @@ from tests.support.local_model import needed_model_file
 from tests.support.wire import WireServer, json_reply
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+NOTHING_SET_UP = ("RECOLLECT_MODEL", "offline")
+"""An Ollama that runs on this machine would be found otherwise."""
 
 
 async def run(name: str, *arguments: str) -> tuple[int | None, str]:
@@ -32,6 +34,7 @@ def _run(name: str, arguments: tuple[str, ...]) -> tuple[int | None, str]:
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(printed):
         patch.syspath_prepend(str(EXAMPLES))
         patch.setattr(sys, "argv", [program, *arguments])
+        patch.setenv(*NOTHING_SET_UP)
         try:
             runpy.run_path(program, run_name="__main__")
         except SystemExit as end:
@@ -45,7 +48,7 @@ async def run_alone(name: str, *arguments: str, **env: str) -> tuple[int | None,
     """Run an example as a person does, in a process of its own and in an empty environment."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, str(EXAMPLES / name), *arguments),
-        env={"PATH": os.environ["PATH"], **env},
+        env={"PATH": os.environ["PATH"], **(env or dict([NOTHING_SET_UP]))},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )

@@ -12,7 +12,8 @@ from weakref import WeakValueDictionary
 
 import pytest
 
-from recollect import LocalModel, StreamStop, TextDelta
+from recollect import LocalModel, StreamStop, TextDelta, open_model
+from recollect.chat import Provider, detect_provider
 from recollect.chat.providers.local import engine
 from recollect.errors import (
     ConfigurationError,
@@ -218,6 +219,18 @@ async def test_other_settings_are_another_engine(llama: Llama) -> None:
     assert llama.loads == 2
 
 
+async def test_a_process_that_was_forked_loads_the_file_itself(
+    model: LocalModel, llama: Llama, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "_left_behind", [])
+    await model.complete("Count.")
+    monkeypatch.setattr("os.getpid", lambda: -1)
+    engine._after_fork()
+    assert (await model.complete("Count.")).text == NUMBERS
+    assert llama.loads == 2
+    assert len(engine._left_behind) == 1
+
+
 def test_one_model_serves_one_event_loop_after_another(llama: Llama) -> None:
     model = LocalModel("tiny.gguf")
     for _ in range(3):
@@ -303,6 +316,13 @@ async def test_a_missing_extra_says_what_to_install(tmp_path: Path, monkeypatch:
     monkeypatch.setitem(sys.modules, "xllamacpp", None)
     with pytest.raises(MissingExtraError, match=r"recollect\[local\]"):
         await LocalModel(file).complete("Hi")
+
+
+@pytest.mark.parametrize("name", ["models/tiny.gguf", "local/tiny.gguf", "qwen/Tiny.GGUF", "/models/gpt-oss.gguf"])
+def test_a_path_is_a_models_name(name: str) -> None:
+    model = open_model(name, context=512)
+    assert isinstance(model, LocalModel)
+    assert (detect_provider(name), model.model, model.context) == (Provider.LOCAL, name, 512)
 
 
 async def test_local_before_a_path_only_says_whose_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
