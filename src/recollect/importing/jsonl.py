@@ -17,7 +17,7 @@ from recollect.importing.values import ImportedChat, ImportedMessage
 SOURCE = "jsonl"
 _SPOKEN_BY = {
     "user": ("user", "human"),
-    "assistant": ("assistant", "ai", "bot", "gpt", "model"),
+    "assistant": ("assistant", "ai", "agent", "bot", "gpt", "model"),
     "system": ("system", "developer"),
     "tool": ("tool", "function"),
 }
