@@ -6,7 +6,7 @@ from playwright.async_api import Page, expect
 
 from tests.browser.seeding import library
 from tests.browser.serving import Site
-from tests.browser.watching import looks
+from tests.browser.watching import DESK, PHONE, shot
 
 EVIL = (
     """<img src=x onerror="window.hacked=1"> <script>window.hacked=1</script>"""
@@ -34,6 +34,7 @@ async def test_markup_quotes_and_other_scripts_are_shown_literally_and_nothing_r
         await log.append_assistant_turn(
             talk.id, "Yes", model=EVIL, usage={"input_tokens": 3, "output_tokens": 2, "cost_usd": 0.1, "model": EVIL}
         )
+    await page.set_viewport_size(PHONE)  # type: ignore[arg-type]
     for number, address in enumerate(
         (
             site.at("/memory", user="evil", q=EVIL),
@@ -47,7 +48,10 @@ async def test_markup_quotes_and_other_scripts_are_shown_literally_and_nothing_r
     ):
         await page.goto(address)
         await expect(page.get_by_text("<script>window.hacked=1</script>").first).to_be_attached()
-        await looks(page, f"evil-{number}")
+        over = await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        assert over <= 0, f"{address} is {over} px too wide"
+        await shot(page, f"evil-{number}")
+    await page.set_viewport_size(DESK)  # type: ignore[arg-type]
     await page.goto(site.at("/memory", user="evil"))
     await page.get_by_label("Space", exact=True).click()
     await expect(page.get_by_role("option").first).to_contain_text("<img src=x")

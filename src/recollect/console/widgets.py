@@ -48,6 +48,7 @@ _STYLE = """
 .dialog { width: 34rem; max-width: 100%; gap: .75rem; }
 .dialog .dialog-title { font-size: 1.15rem; font-weight: 600; overflow-wrap: anywhere; }
 .full { width: 100%; }
+.q-notification .q-btn { color: inherit !important; }
 .pick { min-width: 0; max-width: 100%; }
 .pick .q-field__native span { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
 """
