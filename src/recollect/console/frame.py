@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
@@ -11,9 +12,11 @@ from starlette.requests import Request
 from recollect.console import widgets
 from recollect.console.face import PATH
 from recollect.console.parts import note
-from recollect.console.seat import Seat
+from recollect.console.seat import FAILED, Seat
 from recollect.console.style import STYLE
 from recollect.errors import RecollectError
+
+log = logging.getLogger("recollect.console")
 
 THEME_COOKIE = "recollect_theme"
 CHECK_SECONDS = 20.0
@@ -65,6 +68,9 @@ def console_page(path: str, title: str) -> Callable[[Build], Build]:
                     await build(seat)
                 except RecollectError as error:
                     note(seat.words(error), is_wrong=True)
+                except Exception:
+                    log.exception("the page %s failed", path)
+                    note(FAILED, is_wrong=True)
 
         return build
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
@@ -29,7 +28,8 @@ from recollect.user import User
 if TYPE_CHECKING:
     from recollect.agent import Agent
 
-log = logging.getLogger("recollect.console")
+
+FAILED = "The server failed: its log has the reason."
 
 
 _ADVICE: Mapping[type[RecollectError], str] = {
@@ -54,18 +54,26 @@ class Seat:
         caller: Caller,
         query: Mapping[str, str],
         is_still_valid: Callable[..., Awaitable[bool]],
+        count: Callable[[], Awaitable[None]],
         serving: Serving,
     ) -> None:
         self.caller = caller
         self.query = query
         self._is_still_valid = is_still_valid
+        self._count = count
         self._serving = serving
 
     @classmethod
     def of(cls, request: Request) -> Seat:
         """The seat of a request that the reception let in."""
         state = request.scope["state"]
-        return cls(state["caller"], dict(request.query_params), state["is_still_valid"], Serving.of(state["server"]))
+        return cls(
+            state["caller"],
+            dict(request.query_params),
+            state["is_still_valid"],
+            state["count"],
+            Serving.of(state["server"]),
+        )
 
     @property
     def rc(self) -> Recollect:
@@ -137,11 +145,15 @@ class Seat:
                 ui.navigate.to(self.link("/"))  # the reception asks for another one
                 return
             try:
+                await self._count()
                 outcome = handler(*given[:wanted])
                 if inspect.isawaitable(outcome):
                     await outcome
             except RecollectError as error:
                 tell(self.words(error), is_wrong=True)
+            except Exception:
+                tell(FAILED, is_wrong=True)
+                raise
 
         return handle
 

@@ -39,7 +39,7 @@ class Guard:
         self._rates = Rates(home.rc.store.rate_windows, settings.rate_limit)
         self._at_once = AtOnce(settings.concurrency)
         self._failures = Failures(settings.failure_limit)
-        self._reception = Reception(faces, home, access, self._hosts, self._failures) if faces else None
+        self._reception = Reception(faces, home, access, self._hosts, self._failures, self._rates) if faces else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":

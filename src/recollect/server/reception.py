@@ -18,12 +18,12 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
 from recollect.errors import NotAllowedError, NotAuthenticatedError, RateLimitedError, RecollectError
-from recollect.server.access import Access
+from recollect.server.access import OPEN, Access
 from recollect.server.callers import Caller, Home, Principal
 from recollect.server.heads import Refused, read_head, user_named
 from recollect.server.hosts import Hosts
-from recollect.server.problems import problem_of
-from recollect.server.rates import Failures
+from recollect.server.problems import problem_of, told
+from recollect.server.rates import Failures, Rates
 from recollect.server.sittings import Sittings
 
 COOKIE = "recollect_console"
@@ -41,9 +41,17 @@ _HEADERS = (
 )
 
 _STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 24rem; margin: 15vh auto 0; padding: 0 1rem; }
-input, button { font: inherit; width: 100%; box-sizing: border-box; padding: .6rem; margin: .3rem 0; }
-.wrong { color: #b00020; } code { font-size: .9em; } :root { color-scheme: light dark; }
+:root { color-scheme: light dark; --ground: #f7f7f4; --ink: #1f2328; --edge: #c9c9c2; --act: #34568b; --bad: #b3261e; }
+@media (prefers-color-scheme: dark) {
+  :root { --ground: #131416; --ink: #e6e6e3; --edge: #45484e; --act: #4a72b5; --bad: #f2938c; }
+}
+body { font: 16px/1.55 system-ui, sans-serif; background: var(--ground); color: var(--ink); margin: 0; }
+main { max-width: 22rem; margin: 15vh auto 0; padding: 0 1.25rem; } h1 { font-size: 1.4rem; }
+label { font-size: .9rem; } p { font-size: .9rem; overflow-wrap: anywhere; } .wrong { color: var(--bad); }
+input, button { font: inherit; width: 100%; box-sizing: border-box; padding: .6rem .75rem; margin: .35rem 0;
+  border: 1px solid var(--edge); border-radius: .4rem; background: transparent; color: inherit; }
+button { background: var(--act); border-color: var(--act); color: #fff; cursor: pointer; }
+:focus-visible { outline: 2px solid var(--act); outline-offset: 2px; }
 """
 
 
@@ -66,12 +74,15 @@ class Reception:
     a WebSocket: browsers say where a request comes from.
     """
 
-    def __init__(self, faces: Iterable[Face], home: Home, access: Access, hosts: Hosts, failures: Failures) -> None:
+    def __init__(
+        self, faces: Iterable[Face], home: Home, access: Access, hosts: Hosts, failures: Failures, rates: Rates
+    ) -> None:
         self._faces = tuple(faces)
         self._home = home
         self._access = access
         self._hosts = hosts
         self._failures = failures
+        self._rates = rates
         self._sittings = Sittings()
 
     def face_of(self, path: str) -> Face | None:
@@ -116,6 +127,8 @@ class Reception:
         try:
             principal = await self._access.principal(authorization)
         except NotAuthenticatedError:
+            if given is not None:
+                self._failures.failed(scope.get("client"))
             if scope["type"] != "http" or scope["method"] != "GET" or path.startswith(f"{face.path}/_"):
                 raise
             to = path + (f"?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else "")
@@ -123,8 +136,16 @@ class Reception:
         state = scope.setdefault("state", {})
         state["caller"] = Caller(self._home, principal, user_named(principal, None))
         state["is_still_valid"] = partial(self._is_still_valid, cookie, authorization, principal)
+        state["count"] = partial(self._count, principal)
         state["server"] = scope["app"]
+        if scope["type"] == "http" and not path.startswith(f"{face.path}/_"):
+            await self._count(principal)
         return None
+
+    async def _count(self, principal: Principal) -> None:
+        """Count a page, or what is done on one, as a request of the credential; raises `RateLimitedError`."""
+        if principal is not OPEN:
+            await self._rates.take(principal)
 
     async def _is_still_valid(
         self, cookie: str | None, authorization: str | None, principal: Principal, *, is_used: bool = True
@@ -200,25 +221,42 @@ def _safe(path: str, base: str, root: str) -> str:
 
 def _form(base: str, asked: str, wrong: str = "") -> str:
     action = f"{base}/login" + (f"?next={quote(asked, safe='')}" if asked else "")
-    told = f'<p class="wrong" role="alert">{escape(wrong)}</p>' if wrong else ""
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Log in · Recollect</title>'
-        '<meta name="viewport" content="width=device-width"><link rel="icon" href="data:,">'
-        f"<style>{_STYLE}</style></head><body>"
-        f'<h1>Recollect</h1>{told}<form method="post" action="{escape(action)}">'
-        '<label for="key">API key or token</label>'
+    alert = f'<p class="wrong" role="alert">{escape(wrong)}</p>' if wrong else ""
+    return _page(
+        "Log in",
+        f'{alert}<form method="post" action="{escape(action)}"><label for="key">API key or token</label>'
         '<input id="key" name="key" type="password" autocomplete="current-password" required autofocus>'
         "<button>Log in</button></form><p>Whoever runs this server makes a key with <code>recollect keys create</code>."
-        "</p></body></html>"
+        "</p>",
+    )
+
+
+def _page(title: str, body: str) -> str:
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title} · Recollect</title>'
+        '<meta name="viewport" content="width=device-width"><link rel="icon" href="data:,">'
+        f"<style>{_STYLE}</style></head>"
+        f"<body><main><h1>Recollect</h1>{body}</main></body></html>"
     )
 
 
 def _refusal(error: Refused | RecollectError, scope: Scope) -> Response:
     request_id = scope.get("state", {}).get("request_id")
     answer = error.answer(request_id) if isinstance(error, Refused) else problem_of(error, request_id)
+    if isinstance(error, RecollectError) and _is_for_eyes(scope):
+        headers = {name: value for name, value in answer.headers.items() if not name.startswith("content-")}
+        page = _page("Not here", f'<p class="wrong" role="alert">{escape(told(error))}</p>')
+        answer = HTMLResponse(page, answer.status_code, headers)
     if isinstance(error, RateLimitedError):
         answer.headers["RateLimit-Remaining"] = "0"
     return answer
+
+
+def _is_for_eyes(scope: Scope) -> bool:
+    """Whether a person's browser shows the answer as a page."""
+    return scope["type"] == "http" and any(
+        name == b"accept" and b"text/html" in value.lower() for name, value in scope["headers"]
+    )
 
 
 def guarded(send: Send) -> Send:
