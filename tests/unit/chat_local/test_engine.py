@@ -212,6 +212,19 @@ async def test_a_file_is_let_go_when_its_last_model_is_closed(llama: Llama) -> N
     assert llama.loads == 2
 
 
+async def test_a_file_can_be_loaded_before_it_is_asked(model: LocalModel, llama: Llama) -> None:
+    await asyncio.gather(model.load(), model.load())
+    assert (llama.loads, llama.asked) == (1, [])
+    await model.complete("Count.")
+    assert llama.loads == 1
+    await model.aclose()
+    await model.load()
+    assert llama.loads == 2
+    await model.aclose()
+    gc.collect()
+    assert len(engine._engines) == 0
+
+
 async def test_other_settings_are_another_engine(llama: Llama) -> None:
     models = [LocalModel("tiny.gguf", context=context) for context in (512, 1_024, 512)]
     for model in models:
@@ -292,8 +305,10 @@ def test_settings_that_make_no_sense_are_refused(options: dict[str, Any]) -> Non
 
 
 async def test_a_missing_file_says_so(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"There is no model file .*none\.gguf"):
-        await LocalModel(tmp_path / "none.gguf").complete("Hi")
+    model = LocalModel(tmp_path / "none.gguf")
+    for call in (model.complete("Hi"), model.load()):
+        with pytest.raises(ConfigurationError, match=r"There is no model file .*none\.gguf"):
+            await call
 
 
 async def test_a_folder_says_that_it_cannot_be_read(tmp_path: Path) -> None:

@@ -23,7 +23,11 @@ from recollect.errors import ConfigurationError, MissingExtraError
 PROMPT_BATCH: Final = 128
 """How many tokens of a prompt are read in one go: giving up has to wait for the end of one."""
 
+PROMPTS_MEBIBYTES: Final = 512
+"""How much memory llama.cpp may keep of prompts it has read, for those who come back to them."""
+
 _MAGIC = b"GGUF"
+_PIECE = 1 << 24
 _BEGUN: Final = object()
 _ENDED: Final = object()
 
@@ -90,11 +94,18 @@ class Engine:
         generation.watch(self._thread.submit(self._run, generation, body, schema))
         return generation
 
+    def load(self) -> Future[None]:
+        """Load the file, unless it is."""
+        return self._thread.submit(self._load)
+
+    def _load(self) -> None:
+        if self._server is None:
+            self._server = _load(self._settings)
+
     def _run(self, generation: Generation, body: Mapping[str, Any], schema: Mapping[str, Any] | None) -> None:
         if generation.is_unwanted:
             return
-        if self._server is None:
-            self._server = _load(self._settings)
+        self._load()
         generation.put(_BEGUN)
         try:
             request = dict(body)
@@ -173,11 +184,14 @@ def _load(settings: Settings) -> Any:
         import xllamacpp
     except ImportError as error:
         raise MissingExtraError("xllamacpp", "local", "LocalModel") from error
+    _read_ahead(path)
     params = xllamacpp.CommonParams()
     params.model.path = str(path)
     params.n_ctx = settings.context
     params.n_batch = PROMPT_BATCH
     params.n_parallel = 1
+    params.fit_params = False
+    params.cache_ram_mib = PROMPTS_MEBIBYTES
     params.warmup = False
     params.prefill_assistant = False
     params.verbosity = -1
@@ -212,6 +226,14 @@ def _check_file(path: Path) -> None:
             f"{str(path)!r} is not a GGUF file: it does not begin with {_MAGIC.decode()}. A download that failed"
             " half-way, or a model in another format, looks like this."
         )
+
+
+def _read_ahead(path: Path) -> None:
+    """Bring the file into the system's cache. While it loads, xllamacpp holds up all of Python: not for a disk."""
+    piece = memoryview(bytearray(_PIECE))
+    with path.open("rb", buffering=0) as file:
+        while file.readinto(piece):
+            pass
 
 
 def _free_memory() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
@@ -57,6 +58,14 @@ class LocalModel(ProviderModel):
         self.threads = threads
         self.chat_template = chat_template
         self._engines: dict[str, Engine] = {}
+
+    async def load(self) -> None:
+        """Load the file now, so that the first request need not wait for it; raises why it cannot be.
+
+        A server does so before it takes requests: for the last moment of it, about a second, nothing else runs.
+        """
+        _ = self.client  # what is opened on this event loop is what aclose() closes
+        await asyncio.wrap_future(self._engine(self.model).load())
 
     def _open_client(self, given: Any) -> set[Generation]:
         return set()  # the answers that are under way on an event loop
