@@ -98,7 +98,7 @@ def import_command(
         raise
     _show(report, as_json=as_json)
     if report.failed_jobs:
-        say("`recollect jobs --status failed` tells why jobs failed.", stderr=True)
+        say("`recollect jobs list --status failed` tells why jobs failed.", stderr=True)
         raise typer.Exit(1)
 
 
