@@ -14,6 +14,7 @@ from recollect.admin import follow_erasures, usage
 from recollect.background import stopped
 from recollect.chat import Model
 from recollect.chat.choice import thinking
+from recollect.chat.registry import load_model
 from recollect.conversations import Conversations, checks
 from recollect.conversations.claims import TurnClaims
 from recollect.conversations.log import close_stale
@@ -196,7 +197,9 @@ class Recollect:
         return self._specs.register(spec, tools, replace=replace)
 
     async def warm_up(self) -> None:
-        """Load what recall needs, so that the first one in this process is as quick as the next: for servers."""
+        """Load what recall needs, and a model that runs in this process, so that the first turn is as quick as later
+        ones: for servers."""
+        await load_model(self.model)
         await self._memory.warm_up()
 
     async def reembed(self, on_progress: Callable[[int], Any] | None = None, *, forget_others: bool = False) -> int:

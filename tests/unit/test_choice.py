@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from recollect import Recollect
+from recollect import Recollect, RecollectError
 from recollect.chat import choice, choose_model, survey_models
+from recollect.testing import ScriptedModel
 from tests.support.wire import Reply, WireServer, json_reply
 
 
@@ -112,6 +113,8 @@ async def test_a_gguf_file_is_chosen_if_it_is_there(nothing: dict[str, str], tmp
     assert "no file" in local.note
     file.write_bytes(b"GGUF")
     assert choose_model(env=env).name == str(file)
+    bare = file.rename(tmp_path / "small")
+    assert choose_model(env={**nothing, "RECOLLECT_GGUF": str(bare)}).name == f"local/{bare}"
 
 
 async def test_auto_is_looked_up_when_a_recollect_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,3 +122,22 @@ async def test_auto_is_looked_up_when_a_recollect_is_made(monkeypatch: pytest.Mo
     assert Recollect(":memory:", model="auto").model == "gpt-5-nano"
     monkeypatch.setenv("RECOLLECT_MODEL", "offline")
     assert Recollect(":memory:", model="auto").model is None
+
+
+async def test_warming_up_loads_a_model_that_runs_in_this_process() -> None:
+    class Here(ScriptedModel):
+        loaded = 0
+
+        async def load(self) -> None:
+            self.loaded += 1
+
+    model = Here([])
+    async with Recollect(":memory:", model=model) as rc:
+        await rc.warm_up()
+    assert model.loaded == 1
+
+
+async def test_a_gguf_file_that_is_missing_is_told_when_a_server_warms_up(tmp_path: Path) -> None:
+    async with Recollect(":memory:", model=str(tmp_path / "none.gguf")) as rc:
+        with pytest.raises(RecollectError, match="none.gguf"):
+            await rc.warm_up()

@@ -138,7 +138,8 @@ def _gguf(env: Mapping[str, str]) -> list[ModelAtHand]:
     if not _is_installed("xllamacpp"):
         note = f"{GGUF_VARIABLE} is set, but the package is missing: pip install 'recollect[local]'"
         return [ModelAtHand("local", path, False, note)]
-    return [ModelAtHand("local", path, True, f"{GGUF_VARIABLE} names it")]
+    name = path if path.lower().endswith(".gguf") else f"local/{path}"
+    return [ModelAtHand("local", name, True, f"{GGUF_VARIABLE} names it")]
 
 
 def _ollama(env: Mapping[str, str]) -> list[ModelAtHand]:

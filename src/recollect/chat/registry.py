@@ -19,7 +19,7 @@ from recollect.errors import ConfigurationError, UnknownModelError
 from recollect.types import ChatReply
 
 if TYPE_CHECKING:
-    from recollect.chat.model import ModelBase
+    from recollect.chat.model import Model, ModelBase
     from recollect.chat.options import ChatOptions
 
 log = logging.getLogger("recollect.chat")
@@ -301,6 +301,23 @@ def open_model(model: str, **options: Any) -> ModelBase:
     if adapter is None:
         raise ConfigurationError(f"{found.display_name} is registered by its chat_fn only; it has no model object.")
     return adapter.open(model, **options)
+
+
+async def load_model(model: str | Model | None) -> None:
+    """Load a model that runs in this process before it is first asked; of others there is nothing to load.
+
+    >>> import asyncio
+    >>> asyncio.run(load_model("gpt-5"))
+    """
+    if isinstance(model, str):
+        found = detect_provider_from(_installed(), model)
+        if found is None or found.variant != Provider.LOCAL:
+            return
+        adapter = shipped_adapter(found)
+        model = None if adapter is None else adapter.model(model)
+    load = getattr(model, "load", None)
+    if load is not None:
+        await load()
 
 
 async def close_models() -> None:
