@@ -139,5 +139,5 @@ async def test_warming_up_loads_a_model_that_runs_in_this_process() -> None:
 
 async def test_a_gguf_file_that_is_missing_is_told_when_a_server_warms_up(tmp_path: Path) -> None:
     async with Recollect(":memory:", model=str(tmp_path / "none.gguf")) as rc:
-        with pytest.raises(RecollectError, match="none.gguf"):
+        with pytest.raises(RecollectError, match=r"none\.gguf"):
             await rc.warm_up()
