@@ -7,8 +7,8 @@ SERVERS := $(VENV)/.servers
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 OPENSEARCH := tests/support/servers/opensearch/pom.xml
 
-EXAMPLES := $(addprefix examples/,chatting.py kept_conversation.py remembering.py becoming_memories.py flight_booking.py \
-	kept_sessions.py served_memory.py)
+EXAMPLES := $(patsubst %,examples/%.py,personal_assistant chatting kept_conversation remembering becoming_memories time_travel \
+	import_history support_with_skills approval flight_booking kept_sessions served_memory openai_client mcp_memory many_workers gdpr)
 
 .PHONY: run examples test check format docs bench clean
 
