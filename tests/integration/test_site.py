@@ -1,0 +1,106 @@
+"""The documentation's site: whole, strict, and alone. `make docs` builds the same."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+import zlib
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tools.reference import WRITERS, explained_at
+
+import recollect
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+CONFIG = tomllib.loads((ROOT / "zensical.toml").read_text())["project"]
+LOADING = dict.fromkeys(("script", "img", "iframe", "source", "video", "audio", "embed"), "src")
+
+
+def listed(entries: Any) -> Iterator[str]:
+    """The pages of a part of the navigation."""
+    for entry in entries if isinstance(entries, list) else [entries]:
+        if isinstance(entry, dict):
+            for inner in entry.values():
+                yield from listed(inner)
+        else:
+            yield entry
+
+
+def test_every_page_is_in_the_navigation_once() -> None:
+    shown = sorted(listed(CONFIG["nav"]))
+    assert shown == sorted(str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md"))
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_pages_that_are_written_from_the_code_are_up_to_date(name: str) -> None:
+    page = DOCS / "reference" / name
+    assert page.read_text() == WRITERS[name](), "run `python tools/reference.py`"
+
+
+class Loads(HTMLParser):
+    """Collects what a browser would fetch for the page, and the diagrams for which a script would be fetched."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.addresses: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = dict(attrs)
+        if (name := LOADING.get(tag)) and (address := values.get(name)):
+            self.addresses.append(address)
+        if tag == "link" and values.get("rel") not in ("canonical", "prev", "next", "alternate"):
+            self.addresses.append(values.get("href") or "")
+        if "mermaid" in (values.get("class") or "").split():
+            self.addresses.append("https://unpkg.com/mermaid")
+
+
+def loaded(site: Path) -> Iterator[tuple[str, str]]:
+    for page in site.rglob("*.html"):
+        parser = Loads()
+        parser.feed(text := page.read_text())
+        for address in [*parser.addresses, *re.findall(r"@import\s+[\"']([^\"']+)", text)]:
+            yield page.name, address
+    for sheet in site.rglob("*.css"):
+        for address in re.findall(r"(?:url\(|@import)\s*[\"']?([^\"')\s]+)", sheet.read_text()):
+            yield sheet.name, address
+
+
+def documented(site: Path) -> set[str]:
+    """The names that the reference explains, of the inventory that it has for the sites of others."""
+    head, packed = (site / "objects.inv").read_bytes().split(b"zlib.\n", 1)
+    assert head.startswith(b"# Sphinx inventory version 2")
+    return {line.partition(" ")[0] for line in zlib.decompress(packed).decode().splitlines()}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_the_site_is_built_without_a_warning_explains_every_name_and_loads_nothing_from_elsewhere(
+    tmp_path: Path,
+) -> None:
+    for folder in ("docs", "tools"):
+        shutil.copytree(ROOT / folder, tmp_path / folder)
+    (tmp_path / "src").symlink_to(ROOT / "src")
+    shutil.copy(ROOT / "zensical.toml", tmp_path)
+    command = [sys.executable, "-m", "zensical", "build", "--strict"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=170)
+    assert done.returncode == 0, done.stderr
+    assert "No issues found" in done.stdout + done.stderr
+
+    site = tmp_path / CONFIG["site_dir"]
+    exported = {explained_at(name) for name in recollect.__all__ if name != "__version__"}
+    assert exported - documented(site) == set()
+    assert [found for found in loaded(site) if re.match(r"(https?:)?//", found[1])] == []
+    index = json.loads((site / "search.json").read_text())
+    assert any("vegetarian" in item["text"] for item in index["items"])
+    agents = (site / "reference/python/agent.html").read_text()
+    assert "language-pycon" in agents  # examples are shown as code,
+    assert "<blockquote>" not in agents  # and not as what Markdown makes of a `>>>`
