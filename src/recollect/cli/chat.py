@@ -70,19 +70,19 @@ def chat(
                 person = handle(rc, whose)
                 talk = _talk(rc, person, choice, agent, argument or [], namespace, space, named=model is not None)
                 chatting = Chatting(loop, person, talk, space, _line if alone else input, as_json=as_json)
-                if choice.is_offline:
+                if talk.model == choice.name and choice.is_offline:
                     say(models.OFFLINE, style="yellow", stderr=True)
                 chatting.begin(conversation, new=new, quiet=not alone)
                 if alone:
-                    _alone(chatting, user, choice)
+                    _alone(chatting, user, talk.model or "the agent's model")
                 else:
                     _piped(chatting, message)
             finally:
                 loop.call(opening.__aexit__(None, None, None))
 
 
-def _alone(chatting: Chatting, user: str, choice: ModelChoice) -> None:
-    say(f"You are {user}, and {choice.name} answers. /help says what else there is; Ctrl-D leaves.", style="dim")
+def _alone(chatting: Chatting, user: str, model: str) -> None:
+    say(f"You are {user}, and {model} answers. /help says what else there is; Ctrl-D leaves.", style="dim")
     chatting.converse()
 
 

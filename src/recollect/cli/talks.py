@@ -50,6 +50,10 @@ class Talk(Protocol):
     def agent(self) -> Agent | None:
         """Whom one talks with, if it has routes."""
 
+    @property
+    def model(self) -> str | None:
+        """The model that was chosen for it, None if the agent brings its own."""
+
     async def begin(self, conversation_id: str | None, *, new: bool) -> Conversation | None:
         """Find the conversation to go on with, if there is one; with `new`, another is begun."""
 
@@ -75,7 +79,7 @@ class PlainTalk:
         self._user = user
         self._namespace = namespace
         self._space = space
-        self._model = model
+        self.model: str | None = model
         self._id: str | None = None
 
     async def begin(self, conversation_id: str | None, *, new: bool) -> Conversation | None:
@@ -96,7 +100,7 @@ class PlainTalk:
 
     async def _stream(self, text: str | None, approvals: Mapping[str, bool] | None) -> Stream:
         items = self._user.chat_stream(
-            text, self._namespace, self._space, self._model, conversation_id=self._id, approvals=approvals
+            text, self._namespace, self._space, self.model, conversation_id=self._id, approvals=approvals
         )
         async with aclosing(items):
             async for item in items:
@@ -121,7 +125,7 @@ class SpecTalk:
         self._user = user
         self._spec = spec
         self._space = space
-        self._model = model
+        self.model = model
         self._arguments = arguments
         self._namespace = spec.namespace if isinstance(spec.namespace, str) else spec.name
         self._id: str | None = None
@@ -149,7 +153,7 @@ class SpecTalk:
             self._spec.name,
             {**self._spaces(space_id), **self._arguments, **said},
             conversation_id=self._id,
-            model=self._model,
+            model=self.model,
             memory_space_id=space_id,
             approvals=approvals,
         )
@@ -184,6 +188,7 @@ class RouteTalk:
 
     def __init__(self, rc: Recollect, user: User, agent: Agent, model: str | None) -> None:
         self._user = user
+        self.model = model
         self.agent = agent if model is None else agent.with_model(model)
         self.agent.memory = user
         if self.agent.persistence is None:

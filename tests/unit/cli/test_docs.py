@@ -1,0 +1,41 @@
+"""What docs/howto/cli.md tells people to type works, from its first line to its last."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.cli.conftest import Cli
+from tests.unit.cli.test_looks import AGENT
+from tests.unit.cli.test_memory_commands import people
+
+PAGE = (Path(__file__).parents[3] / "docs" / "howto" / "cli.md").read_text()
+SCRIPT = """__import__("recollect.testing").testing.ScriptedModel(
+    [__import__("recollect.testing").testing.understands(route="Book a flight"), "Where to?"])"""
+TYPED = re.findall(r"^\$ recollect (.*)$", PAGE, re.MULTILINE)
+
+
+def test_every_line_of_the_page_can_be_typed(
+    cli: Cli, as_json: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "support.yaml").write_text("name: support\nsystemPrompt: Speak $tone.\n")
+    (tmp_path / "my_app").mkdir()
+    (tmp_path / "my_app" / "booking.py").write_text(AGENT.replace('"gpt-5"', SCRIPT))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr("recollect.cli.measuring.STARTS", 1)
+    people("Lena", "Helena")
+    for line in TYPED:
+        for kind, listing in (("conv_…", "conversations"), ("atom_…", "atoms")):
+            if kind in line:
+                line = line.replace(kind, as_json(listing, "list", "--user", "maya")[0]["id"], 1)
+        answer = "Hello!\n" if line.startswith("chat") else None
+        done = cli(*shlex.split(line), input=answer)
+        assert "Traceback" not in done.output, line
+        sys.modules.pop("my_app.booking", None)
+    assert len(TYPED) > 30
