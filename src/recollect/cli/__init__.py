@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import sys
 
+OLDEST = (3, 11)
+
 
 def main() -> None:
     """Run the command line; says what to install if that is missing."""
+    if sys.version_info < OLDEST:
+        wanted, there = (".".join(map(str, version[:2])) for version in (OLDEST, sys.version_info))
+        sys.exit(f"Recollect needs Python {wanted} or later, and this is {there}: install a newer one.")
     try:
         from recollect.cli.commands import app
     except ModuleNotFoundError as error:
         if error.name not in ("rich", "typer"):
             raise
         sys.exit("The command `recollect` needs its extra: pip install 'recollect[cli]'")
+    except KeyboardInterrupt:
+        sys.exit(130)
     app()

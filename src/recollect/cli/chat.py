@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 
 def chat(
+    context: typer.Context,
     message: Annotated[
         str | None,
         typer.Argument(
@@ -68,7 +69,9 @@ def chat(
             rc = loop.call(opening.__aenter__())
             try:
                 person = handle(rc, whose)
-                talk = _talk(rc, person, choice, agent, argument or [], namespace, space, named=model is not None)
+                talk = _talk(
+                    rc, person, choice, agent, argument or [], namespace, space, named=_is_typed(context, "model")
+                )
                 chatting = Chatting(loop, person, talk, space, _line if alone else input, as_json=as_json)
                 if talk.model == choice.name and choice.is_offline:
                     say(models.OFFLINE, style="yellow", stderr=True)
@@ -79,6 +82,12 @@ def chat(
                     _piped(chatting, message)
             finally:
                 loop.call(opening.__aexit__(None, None, None))
+
+
+def _is_typed(context: typer.Context, name: str) -> bool:
+    """Whether an option was given on the command line: the environment's model is for agents that have none."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def _alone(chatting: Chatting, user: str, model: str) -> None:

@@ -108,7 +108,7 @@ def _is_installed(package: str) -> bool:
 
 async def _store(url: str) -> Check:
     try:
-        found = await look(url)
+        found = await look(url, thorough=True)
     except RecollectError as error:
         return Check("store", "fail", " ".join(str(error).split()), "see docs/howto/stores.md, or name another: --url")
     if found.is_ahead:

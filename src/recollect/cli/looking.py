@@ -9,12 +9,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from recollect.errors import ConfigurationError, RecollectError, StoreCorruptError, StoreUnavailableError
+from recollect.errors import ConfigurationError, StoreCorruptError, StoreUnavailableError
 from recollect.stores import Store, open_store
 from recollect.stores.catalogue import migrations
 
 HEADER = b"SQLite format 3\x00"
 COUNTED = ("conversations", "messages", "atoms", "entities", "jobs")
+LARGEST_READ = 500_000_000
+"""A file of more bytes is not read from end to end only to look at it."""
+
 NAMED = 3
 """How many tables of another program are named."""
 
@@ -111,15 +114,18 @@ def _reading(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=5)
 
 
-async def look(url: str) -> StoreLook:
-    """What is there. Raises what opening it would raise if it cannot be reached, is damaged, or is not ours."""
+async def look(url: str, *, thorough: bool = False) -> StoreLook:
+    """What is there. Raises what opening it would raise if it cannot be reached, is damaged, or is not ours.
+
+    A `thorough` look counts what a file holds, and reads it for damage unless it is very large.
+    """
     store = open_store(url)
     if store.url.startswith("sqlite"):
-        return _look_at_file(store)
+        return _look_at_file(store, thorough)
     return await _look_at_postgres(store)
 
 
-def _look_at_file(store: Store) -> StoreLook:
+def _look_at_file(store: Store, thorough: bool) -> StoreLook:
     needed = migrations("sqlite")[-1].version
     path = path_of(store)
     if path is None:
@@ -135,19 +141,24 @@ def _look_at_file(store: Store) -> StoreLook:
             version, counts = 0, {}
             if "recollect_migrations" in tables:
                 version = connection.execute("SELECT COALESCE(MAX(version), 0) FROM recollect_migrations").fetchone()[0]
-                counts = {
-                    name: connection.execute(f"SELECT COUNT(*) FROM {name}").fetchone()[0]
-                    for name in COUNTED
-                    if name in tables
-                }
-                [(sound,)] = connection.execute("PRAGMA quick_check(1)").fetchall()
-                if sound != "ok":
-                    raise StoreCorruptError(
-                        f"{path} is damaged ({' '.join(str(sound).split())}): restore it from a backup."
-                    )
+                if thorough:
+                    counts = {
+                        name: connection.execute(f"SELECT COUNT(*) FROM {name}").fetchone()[0]
+                        for name in COUNTED
+                        if name in tables
+                    }
+                    _refuse_damage(connection, path)
     except sqlite3.Error as error:
         raise store_error(error, str(path)) from error
     return StoreLook("SQLite", str(path), True, int(version), needed, os.path.getsize(path), counts)
+
+
+def _refuse_damage(connection: sqlite3.Connection, path: Path) -> None:
+    if path.stat().st_size > LARGEST_READ:
+        return
+    [(sound,)] = connection.execute("PRAGMA quick_check(1)").fetchall()
+    if sound != "ok":
+        raise StoreCorruptError(f"{path} is damaged ({' '.join(str(sound).split())}): restore it from a backup.")
 
 
 async def _look_at_postgres(store: Any) -> StoreLook:
@@ -172,8 +183,3 @@ async def _look_at_postgres(store: Any) -> StoreLook:
     except FAILURES as error:
         raise store_error(error, at.place) from error
     return StoreLook("PostgreSQL", at.place, True, version, needed)
-
-
-def problem_of(error: RecollectError) -> str:
-    """An error on one line."""
-    return " ".join(str(error).split())

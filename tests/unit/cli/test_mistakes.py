@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from recollect import Recollect
+from recollect.cli import main
 from tests.integration.providers.vendors import Anthropic
 from tests.support.wire import WireServer
 from tests.unit.cli.conftest import Cli
@@ -144,3 +145,9 @@ def test_a_provider_whose_extra_is_missing_is_named(told: Told, monkeypatch: pyt
     monkeypatch.setitem(sys.modules, "anthropic", None)
     shown = told("chat", "Hi", "--model", "claude-sonnet-5")
     assert "pip install 'recollect[anthropic]'" in shown
+
+
+def test_an_old_python_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "version_info", (3, 10, 2, "final", 0))
+    with pytest.raises(SystemExit, match=r"needs Python 3\.11 or later, and this is 3\.10: install a newer one"):
+        main()
