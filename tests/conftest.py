@@ -9,10 +9,10 @@ from collections.abc import AsyncIterator
 import pytest
 from hypothesis import settings
 
-from tests.support.databases import postgres_server, postgres_url
+from tests.support.databases import postgres_admin, postgres_server, postgres_url, ready_postgres, ready_postgres_url
 from tests.support.wire import WireServer
 
-__all__ = ["postgres_server", "postgres_url"]
+__all__ = ["postgres_admin", "postgres_server", "postgres_url", "ready_postgres", "ready_postgres_url"]
 
 pytest_plugins = ["tests.support.servers.fixtures", "tests.support.servers.table"]
 

@@ -16,7 +16,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         return ":memory:"
     if request.param == "sqlite":
         return str(tmp_path / "recollect.db")
-    found: str = request.getfixturevalue("postgres_url")
+    found: str = request.getfixturevalue("ready_postgres_url")
     return found
 
 

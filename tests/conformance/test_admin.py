@@ -293,7 +293,7 @@ class TestAcrossProcesses:
     def url(self, request: pytest.FixtureRequest, tmp_path: Path) -> str:
         if request.param == "sqlite":
             return str(tmp_path / "recollect.db")
-        found: str = request.getfixturevalue("postgres_url")
+        found: str = request.getfixturevalue("ready_postgres_url")
         return found
 
     @pytest.fixture

@@ -25,5 +25,5 @@ class TestMemory(JobConformance):
 
 class TestPostgres(JobConformance):
     @pytest.fixture
-    def store_url(self, postgres_url: str) -> str:
-        return postgres_url
+    def store_url(self, ready_postgres_url: str) -> str:
+        return ready_postgres_url

@@ -45,6 +45,6 @@ class TestInARecollectOnPostgres(SessionAdapterConformance):
         return lambda prefix="one", **ttls: PostgresAdapter(rc, app_id=prefix)
 
     @pytest.fixture
-    async def rc(self, postgres_url: str) -> AsyncIterator[Recollect]:
-        async with Recollect(postgres_url, worker=False) as rc:
+    async def rc(self, ready_postgres_url: str) -> AsyncIterator[Recollect]:
+        async with Recollect(ready_postgres_url, worker=False) as rc:
             yield rc

@@ -32,5 +32,5 @@ class TestMemory(StoreConformance):
 
 class TestPostgres(StoreConformance):
     @pytest.fixture
-    def make_store(self, postgres_url: str) -> MakeStore:
-        return lambda: open_store(postgres_url)
+    def make_store(self, ready_postgres_url: str) -> MakeStore:
+        return lambda: open_store(ready_postgres_url)

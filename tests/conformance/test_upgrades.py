@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+from pathlib import Path
 
 import asyncpg
 import pytest
@@ -50,11 +51,17 @@ async def write(url: str, *statements: str) -> None:
         await server.close()
 
 
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A database without any tables; what is in memory has no earlier release."""
+    if request.param == "sqlite":
+        return str(tmp_path / "recollect.db")
+    found: str = request.getfixturevalue("postgres_url")
+    return found
+
+
 @pytest.mark.parametrize("version", EARLIER)
 async def test_every_earlier_schema_is_upgraded(url: str, version: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    if url == ":memory:":
-        pytest.skip("what is in memory has no earlier release")
-
     def until(dialect: Dialect) -> tuple[Migration, ...]:
         return migrations(dialect)[:version]
 

@@ -26,7 +26,7 @@ FIVE = ToolCall("c1", "pay", {"amount": 5})
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return str(tmp_path / "recollect.db")
-    found: str = request.getfixturevalue("postgres_url")
+    found: str = request.getfixturevalue("ready_postgres_url")
     return found
 
 

@@ -65,12 +65,12 @@ QUESTIONS = [
 @pytest.mark.parametrize("search", ["meaning", "words"])
 @pytest.mark.parametrize("embedder", ["static", None])
 async def test_the_best_answer_is_the_one_that_is_best_of_all(
-    postgres_url: str, search: str, embedder: str | None
+    ready_postgres_url: str, search: str, embedder: str | None
 ) -> None:
-    async with large(postgres_url, embedder=embedder) as rc:
+    async with large(ready_postgres_url, embedder=embedder) as rc:
         memory, space = await remembered(rc)
         rc.store.memories._engine.search = search  # type: ignore[attr-defined]
-        async with Recollect(postgres_url, embedder=embedder, clock=rc.clock) as whole:
+        async with Recollect(ready_postgres_url, embedder=embedder, clock=rc.clock) as whole:
             held = whole.user("maya").memory
             for question in QUESTIONS:
                 found = await memory.recall_by_topic(space, question, 5)
@@ -103,8 +103,8 @@ async def test_the_best_answer_is_the_one_that_is_best_of_all(
 
 
 @pytest.mark.parametrize("search", ["meaning", "words"])
-async def test_every_filter_is_kept(postgres_url: str, search: str) -> None:
-    async with large(postgres_url) as rc:
+async def test_every_filter_is_kept(ready_postgres_url: str, search: str) -> None:
+    async with large(ready_postgres_url) as rc:
         memory, space = await remembered(rc)
         rc.store.memories._engine.search = search  # type: ignore[attr-defined]
         clock: Any = rc.clock
@@ -181,8 +181,8 @@ ODD = [
 
 
 @pytest.mark.parametrize("search", ["meaning", "words"])
-async def test_no_question_breaks_the_servers_search(postgres_url: str, search: str) -> None:
-    async with large(postgres_url) as rc:
+async def test_no_question_breaks_the_servers_search(ready_postgres_url: str, search: str) -> None:
+    async with large(ready_postgres_url) as rc:
         memory, space = await remembered(rc)
         rc.store.memories._engine.search = search  # type: ignore[attr-defined]
         for question in ODD:
@@ -198,8 +198,8 @@ async def test_no_question_breaks_the_servers_search(postgres_url: str, search: 
             await memory.find_entity_by_name(space, None, name)
 
 
-async def test_a_space_that_grows_too_large_while_it_is_held_is_searched(postgres_url: str) -> None:
-    async with large(postgres_url) as rc:
+async def test_a_space_that_grows_too_large_while_it_is_held_is_searched(ready_postgres_url: str) -> None:
+    async with large(ready_postgres_url) as rc:
         memory = rc.user("maya").memory
         space = (await memory.create_space()).id
         for n in range(45):
@@ -210,8 +210,8 @@ async def test_a_space_that_grows_too_large_while_it_is_held_is_searched(postgre
         assert rc._memory.views.nbytes == 0
 
 
-async def test_turns_around_a_hit_come_along(postgres_url: str) -> None:
-    async with large(postgres_url) as rc:
+async def test_turns_around_a_hit_come_along(ready_postgres_url: str) -> None:
+    async with large(ready_postgres_url) as rc:
         maya = rc.user("maya")
         memory = maya.memory
         space = (await memory.create_space()).id
@@ -227,16 +227,16 @@ async def test_turns_around_a_hit_come_along(postgres_url: str) -> None:
         assert stored[52].id not in [atom.id for atom in hit.context]
 
 
-async def test_it_works_on_a_server_without_pgvector(postgres_server: PostgresServer, postgres_url: str) -> None:
-    async with large(postgres_url) as rc:
+async def test_it_works_on_a_server_without_pgvector(postgres_server: PostgresServer, ready_postgres_url: str) -> None:
+    async with large(ready_postgres_url) as rc:
         memory, space = await remembered(rc)
-    database = postgres_url.rpartition("/")[2]
+    database = ready_postgres_url.rpartition("/")[2]
     postgres_server.psql("DROP EXTENSION IF EXISTS vector CASCADE", database)
     postgres_server.psql("CREATE ROLE plain_owner LOGIN", database)
     postgres_server.psql("GRANT recollect_app TO plain_owner", database)
     try:
         # A login without the right to install it.
-        async with large(postgres_url.replace("//postgres@", "//plain_owner@")) as rc:
+        async with large(ready_postgres_url.replace("//postgres@", "//plain_owner@")) as rc:
             assert rc.store.memories._engine.search == "words"  # type: ignore[attr-defined]
             memory = rc.user("maya").memory
             result = await memory.recall_by_topic(space, "Which otter did maya see at the chapel?", 3)
@@ -249,9 +249,9 @@ async def test_it_works_on_a_server_without_pgvector(postgres_server: PostgresSe
 
 
 @pytest.mark.parametrize("search", ["meaning", "words"])
-async def test_a_topic_in_the_life_of_someone_much_spoken_of_is_found(postgres_url: str, search: str) -> None:
+async def test_a_topic_in_the_life_of_someone_much_spoken_of_is_found(ready_postgres_url: str, search: str) -> None:
     """Far more is about Rex, and said of him, than a search gives."""
-    async with large(postgres_url) as rc:
+    async with large(ready_postgres_url) as rc:
         memory = rc.user("maya").memory
         space = (await memory.create_space()).id
         rex = await memory.create_entity(space, "OBJECT", "Rex")
@@ -272,8 +272,8 @@ async def test_a_topic_in_the_life_of_someone_much_spoken_of_is_found(postgres_u
             assert len(await memory.recall_by_entity(space, name, 15)) == 15
 
 
-async def test_a_timeline_tells_all_that_stood_in_the_place_of_what_was_found(postgres_url: str) -> None:
-    async with large(postgres_url) as rc:
+async def test_a_timeline_tells_all_that_stood_in_the_place_of_what_was_found(ready_postgres_url: str) -> None:
+    async with large(ready_postgres_url) as rc:
         memory, space = await remembered(rc)
         clock: Any = rc.clock
         said = ["Prefers morning meetings.", "Takes calls after lunch only.", "Is free on Fridays.", "Has a secretary."]
@@ -283,7 +283,7 @@ async def test_a_timeline_tells_all_that_stood_in_the_place_of_what_was_found(po
             await memory.add_atoms(space, [{"text": f"maya saw a gull, {text[:3]} {n}."} for n in range(15)])
             now = clock.pass_by(DAY)
             atom = await memory.supersede_atom(atom.id, text, valid_from=now)
-        async with Recollect(postgres_url, clock=clock) as whole:
+        async with Recollect(ready_postgres_url, clock=clock) as whole:
             for asked in ("meetings", "calls after lunch", "Fridays", "secretary"):
                 held = await whole.user("maya").memory.recall_timeline(space, query=asked)
                 found = await memory.recall_timeline(space, query=asked)
@@ -291,10 +291,10 @@ async def test_a_timeline_tells_all_that_stood_in_the_place_of_what_was_found(po
                 assert [text for text in texts(held) if text in said] == said, asked
 
 
-async def test_vectors_of_another_length_under_one_name_are_left_out(postgres_url: str) -> None:
-    async with large(postgres_url, embedder=HashEmbedder("same", 4)) as rc:
+async def test_vectors_of_another_length_under_one_name_are_left_out(ready_postgres_url: str) -> None:
+    async with large(ready_postgres_url, embedder=HashEmbedder("same", 4)) as rc:
         _, space = await remembered(rc)
-    async with large(postgres_url, embedder=HashEmbedder("same", 8)) as rc:
+    async with large(ready_postgres_url, embedder=HashEmbedder("same", 8)) as rc:
         memory = rc.user("maya").memory
         await memory.add_atom(space, "maya saw a capybara at the sauna.")
         found = await memory.recall_by_topic(space, "Where was the capybara?", 5)

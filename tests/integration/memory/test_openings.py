@@ -115,13 +115,13 @@ async def test_many_write_while_others_recall(url: str) -> None:
 
 @pytest.mark.parametrize("atoms", [50_000, 3])
 async def test_a_supersede_beside_a_recall_is_seen_whole_or_not_at_all(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch, atoms: int
+    ready_postgres_url: str, monkeypatch: pytest.MonkeyPatch, atoms: int
 ) -> None:
     """Another opening commits between any two statements of what a recall reads."""
     clock = Clock()
     async with (
-        Recollect(postgres_url, embedder=None, clock=clock, memory_atoms=atoms) as reading,
-        Recollect(postgres_url, embedder=None, clock=clock) as writing,
+        Recollect(ready_postgres_url, embedder=None, clock=clock, memory_atoms=atoms) as reading,
+        Recollect(ready_postgres_url, embedder=None, clock=clock) as writing,
     ):
         memory, writer = reading.user("maya").memory, writing.user("maya").memory
         space = await memory.create_space()

@@ -225,11 +225,13 @@ class Replica:
 
 @pytest.mark.parametrize("embedder", ["static", None])
 def test_both_kinds_of_store_recall_the_same_in_the_same_order(
-    tmp_path: Path, postgres_url: str, embedder: str | None
+    tmp_path: Path, ready_postgres_url: str, embedder: str | None
 ) -> None:
     with asyncio.Runner() as runner:
         clock = Clock()
-        opened = [Recollect(url, embedder=embedder, clock=clock) for url in (str(tmp_path / "a.db"), postgres_url)]
+        opened = [
+            Recollect(url, embedder=embedder, clock=clock) for url in (str(tmp_path / "a.db"), ready_postgres_url)
+        ]
         for rc in opened:
             runner.run(rc.open())
         users = iter(range(10**6))

@@ -70,9 +70,9 @@ async def ask(server: Served, secret: str, method: str, path: str, **more: Any) 
         return await client.request(method, path, **more)
 
 
-async def test_what_one_writes_the_others_read_and_tell(postgres_url: str) -> None:
-    secret = (await made_key(postgres_url)).secret
-    async with three(postgres_url) as server:
+async def test_what_one_writes_the_others_read_and_tell(ready_postgres_url: str) -> None:
+    secret = (await made_key(ready_postgres_url)).secret
+    async with three(ready_postgres_url) as server:
         one, two, three_ = workers(server)
         with only(server, one):
             talk = (await ask(server, secret, "POST", "/ai-conversations", json={"namespace": "chat"})).json()
@@ -103,9 +103,9 @@ async def _up_to(lines: AsyncIterator[str], wanted: str) -> AsyncIterator[str]:
             return
 
 
-async def test_keys_of_both_kinds_hold_on_all_of_them(postgres_url: str) -> None:
-    admin, made = await made_key(postgres_url), await made_key(postgres_url, "app")
-    async with three(postgres_url) as server:
+async def test_keys_of_both_kinds_hold_on_all_of_them(ready_postgres_url: str) -> None:
+    admin, made = await made_key(ready_postgres_url), await made_key(ready_postgres_url, "app")
+    async with three(ready_postgres_url) as server:
         talk = (await ask(server, made.secret, "POST", "/ai-conversations", json={"namespace": "chat"})).json()["id"]
         path, ids = f"/ai-conversations/{talk}/user-messages", set()
         for pid in workers(server):
@@ -130,10 +130,10 @@ async def test_keys_of_both_kinds_hold_on_all_of_them(postgres_url: str) -> None
                         await asyncio.sleep(0.2)
 
 
-async def test_a_rate_limit_is_shared(postgres_url: str) -> None:
+async def test_a_rate_limit_is_shared(ready_postgres_url: str) -> None:
     limit = 30
-    secret = (await made_key(postgres_url, rate_limit=limit)).secret
-    async with three(postgres_url) as server:
+    secret = (await made_key(ready_postgres_url, rate_limit=limit)).secret
+    async with three(ready_postgres_url) as server:
         taken = 0
         for pid in workers(server):
             with only(server, pid):
@@ -155,9 +155,9 @@ def marks(folder: Path) -> list[tuple[float, ...]]:
     return sorted(tuple(map(float, each.read_text().split())) for each in folder.iterdir())
 
 
-async def test_turns_of_one_conversation_never_run_at_once(postgres_url: str, tmp_path: Path) -> None:
-    secret = (await made_key(postgres_url)).secret
-    async with three(postgres_url, *SLOW_MODEL, **{MARKS: str(tmp_path)}) as server:
+async def test_turns_of_one_conversation_never_run_at_once(ready_postgres_url: str, tmp_path: Path) -> None:
+    secret = (await made_key(ready_postgres_url)).secret
+    async with three(ready_postgres_url, *SLOW_MODEL, **{MARKS: str(tmp_path)}) as server:
         talk = (await ask(server, secret, "POST", "/ai-conversations", json={"namespace": "chat"})).json()["id"]
         path = f"/ai-conversations/{talk}/run-turn"
         waiting = []
@@ -175,9 +175,9 @@ async def test_turns_of_one_conversation_never_run_at_once(postgres_url: str, tm
         assert begun >= ended
 
 
-async def test_a_worker_that_dies_is_started_again(postgres_url: str) -> None:
-    secret = (await made_key(postgres_url)).secret
-    async with three(postgres_url) as server:
+async def test_a_worker_that_dies_is_started_again(ready_postgres_url: str) -> None:
+    secret = (await made_key(ready_postgres_url)).secret
+    async with three(ready_postgres_url) as server:
         before = workers(server)
         os.kill(before[0], signal.SIGKILL)
         async with asyncio.timeout(60):
@@ -189,9 +189,9 @@ async def test_a_worker_that_dies_is_started_again(postgres_url: str) -> None:
     assert "started again" in server.written
 
 
-async def test_a_stop_lets_a_turn_end_with_its_result(postgres_url: str) -> None:
-    secret = (await made_key(postgres_url)).secret
-    async with three(postgres_url, *SLOW_MODEL) as server, server.client(secret, "maya") as client:
+async def test_a_stop_lets_a_turn_end_with_its_result(ready_postgres_url: str) -> None:
+    secret = (await made_key(ready_postgres_url)).secret
+    async with three(ready_postgres_url, *SLOW_MODEL) as server, server.client(secret, "maya") as client:
         talk = (await client.post("/ai-conversations", json={"namespace": "chat"})).json()["id"]
         turn = {"userText": "Say 10", "stream": True}
         async with client.stream("POST", f"/ai-conversations/{talk}/run-turn", json=turn) as streaming:
@@ -208,9 +208,9 @@ async def test_a_stop_lets_a_turn_end_with_its_result(postgres_url: str) -> None
     assert "Traceback" not in server.written
 
 
-async def test_a_server_that_stops_refuses_new_connections(postgres_url: str) -> None:
-    secret = (await made_key(postgres_url)).secret
-    async with three(postgres_url, *SLOW_MODEL) as server, server.client(secret, "maya") as client:
+async def test_a_server_that_stops_refuses_new_connections(ready_postgres_url: str) -> None:
+    secret = (await made_key(ready_postgres_url)).secret
+    async with three(ready_postgres_url, *SLOW_MODEL) as server, server.client(secret, "maya") as client:
         turn = {"text": "Say 40", "stream": True}
         async with client.stream("POST", "/ai-conversations/chat", json=turn) as streaming:
             lines = streaming.aiter_lines()
@@ -237,9 +237,9 @@ async def is_heard(server: Served) -> bool:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-async def test_a_worker_that_closes_its_store_is_not_interrupted(postgres_url: str, number: int) -> None:
-    await made_key(postgres_url)
-    async with three(postgres_url, "--agents", "tests.support.served_models:slow_to_close") as server:
+async def test_a_worker_that_closes_its_store_is_not_interrupted(ready_postgres_url: str, number: int) -> None:
+    await made_key(ready_postgres_url)
+    async with three(ready_postgres_url, "--agents", "tests.support.served_models:slow_to_close") as server:
         ending = workers(server)
         for pid in (server.process.pid, *ending):  # as a terminal does
             os.kill(pid, signal.SIGINT)
@@ -254,9 +254,9 @@ async def test_a_worker_that_closes_its_store_is_not_interrupted(postgres_url: s
     assert "Traceback" not in server.written
 
 
-async def test_workers_end_when_nobody_looks_after_them(postgres_url: str) -> None:
-    await made_key(postgres_url)
-    async with three(postgres_url) as server:
+async def test_workers_end_when_nobody_looks_after_them(ready_postgres_url: str) -> None:
+    await made_key(ready_postgres_url)
+    async with three(ready_postgres_url) as server:
         left = workers(server)
         server.signal(signal.SIGKILL)
         await server.ended()

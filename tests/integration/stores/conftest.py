@@ -13,9 +13,19 @@ from tests.support.postgres import PostgresServer
 @pytest.fixture(params=["sqlite", "postgres"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """An empty store of each kind."""
+    return _url(request, tmp_path, "ready_postgres_url")
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def new_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A store of each kind that nobody has opened yet."""
+    return _url(request, tmp_path, "postgres_url")
+
+
+def _url(request: pytest.FixtureRequest, folder: Path, on_postgres: str) -> str:
     if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/recollect.db"
-    made: str = request.getfixturevalue("postgres_url")
+        return f"sqlite:///{folder}/recollect.db"
+    made: str = request.getfixturevalue(on_postgres)
     return made
 
 

@@ -15,9 +15,9 @@ TABLES = ("api_keys", "kept_answers", "rate_windows")
 
 
 @pytest.fixture
-async def filled(postgres_url: str) -> str:
+async def filled(ready_postgres_url: str) -> str:
     """A database in which each scope has a key and an answer, each app a key, and someone a limit."""
-    async with Recollect(postgres_url, worker=False) as rc:
+    async with Recollect(ready_postgres_url, worker=False) as rc:
         now = rc.clock()
         for scope in (MAYA, *OTHERS):
             tenant, app = scope.tenant_id, scope.app_id
@@ -25,7 +25,7 @@ async def filled(postgres_url: str) -> str:
             await rc.keys.create("admin", tenant_id=tenant, app_id=app)
             await rc.store.kept_answers.begin(scope, "k", "f", now=now, lease_until=now)
         await rc.store.rate_windows.take("key_1", 1, 1, 1)
-    return postgres_url
+    return ready_postgres_url
 
 
 @pytest.mark.parametrize("table", TABLES)

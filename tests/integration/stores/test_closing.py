@@ -79,15 +79,15 @@ async def test_what_was_asked_for_before_the_end_is_done_or_refused_by_name(url:
 
 
 async def test_a_closed_store_leaves_no_connection_whatever_it_is_asked_later(
-    postgres_server: PostgresServer, postgres_url: str
+    postgres_server: PostgresServer, ready_postgres_url: str
 ) -> None:
-    rc = await Recollect(postgres_url).open()
+    rc = await Recollect(ready_postgres_url).open()
     talk = await log_of(rc).create("chat")
     await assert_turn_runs_at_once(rc, talk.id)
     await rc.close()
     with pytest.raises(StoreClosedError):
         await log_of(rc).run_turn(talk.id, HELLO, "no")
-    name = postgres_url.rpartition("/")[2]
+    name = ready_postgres_url.rpartition("/")[2]
     question = f"SELECT count(*) FROM pg_stat_activity WHERE datname = '{name}' AND application_name = 'recollect'"
     deadline = time.monotonic() + 5
     while left := int(await asyncio.to_thread(postgres_server.psql, question)):

@@ -104,12 +104,12 @@ async def test_a_subscriber_that_comes_and_goes_misses_none_of_many_writers(url:
         assert await rc.events.read(one[-1]) == []
 
 
-async def test_an_event_that_commits_late_is_not_passed_over(postgres_url: str) -> None:
+async def test_an_event_that_commits_late_is_not_passed_over(ready_postgres_url: str) -> None:
     """Its transaction took its place among the rows early, and others committed in the meantime."""
-    async with Recollect(postgres_url, worker=False) as rc, subscription(rc) as events:
+    async with Recollect(ready_postgres_url, worker=False) as rc, subscription(rc) as events:
         talk = await log_of(rc).create("chat")
         await take(events, 1)
-        late = await asyncpg.connect(postgres_url)
+        late = await asyncpg.connect(ready_postgres_url)
         try:
             transaction = late.transaction()
             await transaction.start()

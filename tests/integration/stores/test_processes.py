@@ -134,12 +134,12 @@ async def test_a_process_that_stands_still_is_not_taken_for_dead(url: str) -> No
         assert_not_interleaved(await stored(rc, talk.id))
 
 
-async def test_many_processes_may_open_an_empty_store_at_the_same_moment(url: str) -> None:
+async def test_many_processes_may_open_an_empty_store_at_the_same_moment(new_url: str) -> None:
     async with children("open_once", 6) as openers:
-        await asyncio.gather(*(opener.go(url=url) for opener in openers))
+        await asyncio.gather(*(opener.go(url=new_url) for opener in openers))
         said = [line for opener in openers for line in acknowledged(await opener.finish())]
         assert len(said) == 6
-        async with Recollect(url) as rc:
+        async with Recollect(new_url) as rc:
             for line in said:
                 assert_kept(await stored(rc, line["conversation"]), [line])
 

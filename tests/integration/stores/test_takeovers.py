@@ -18,8 +18,8 @@ from tests.support.proxy import Proxy
 HELLO = FunctionModel(lambda _: "Hello.")
 
 
-async def test_a_turn_whose_claim_is_in_doubt_does_not_block_the_next(postgres_url: str) -> None:
-    async with Proxy(postgres_url) as proxy, Recollect(proxy.url, worker=False) as rc:
+async def test_a_turn_whose_claim_is_in_doubt_does_not_block_the_next(ready_postgres_url: str) -> None:
+    async with Proxy(ready_postgres_url) as proxy, Recollect(proxy.url, worker=False) as rc:
         talk = await log_of(rc).create("chat")
         proxy.trap(b"COMMIT", "pass and cut")
         with pytest.raises(StoreUnavailableError):
@@ -27,9 +27,9 @@ async def test_a_turn_whose_claim_is_in_doubt_does_not_block_the_next(postgres_u
         await assert_turn_runs_at_once(rc, talk.id)
 
 
-async def test_an_owner_whose_session_broke_for_a_moment_keeps_its_turn(postgres_url: str) -> None:
+async def test_an_owner_whose_session_broke_for_a_moment_keeps_its_turn(ready_postgres_url: str) -> None:
     """It lives and works on: only its session with the server is gone, and comes back by itself."""
-    async with Recollect(postgres_url) as one, Recollect(postgres_url) as two:
+    async with Recollect(ready_postgres_url) as one, Recollect(ready_postgres_url) as two:
         talk = await log_of(one).create("chat")
         started, release = asyncio.Event(), asyncio.Event()
 
@@ -41,7 +41,7 @@ async def test_an_owner_whose_session_broke_for_a_moment_keeps_its_turn(postgres
         turn = asyncio.create_task(log_of(one).run_turn(talk.id, FunctionModel(slow), "Take your time."))
         async with asyncio.timeout(5):
             await started.wait()
-        admin = await asyncpg.connect(postgres_url)
+        admin = await asyncpg.connect(ready_postgres_url)
         try:
             ended = await admin.fetch(
                 "SELECT pg_terminate_backend(pid, 2000) FROM pg_locks"
@@ -64,9 +64,13 @@ async def test_an_owner_whose_session_broke_for_a_moment_keeps_its_turn(postgres
 
 
 async def test_an_owner_whose_session_does_not_come_back_at_the_first_try_is_seen_alive_again(
-    postgres_url: str,
+    ready_postgres_url: str,
 ) -> None:
-    async with Proxy(postgres_url) as proxy, Recollect(proxy.url, worker=False) as one, Recollect(postgres_url) as two:
+    async with (
+        Proxy(ready_postgres_url) as proxy,
+        Recollect(proxy.url, worker=False) as one,
+        Recollect(ready_postgres_url) as two,
+    ):
 
         async def until_seen(alive: bool, what: str) -> None:
             deadline = time.monotonic() + 8

@@ -1,0 +1,104 @@
+"""A database that tests share one after the other is as new for each of them, or is another one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from recollect import Recollect
+from tests.support.ready_postgres import Connection, ReadyDatabases
+
+
+@pytest.fixture
+def databases(ready_postgres: ReadyDatabases) -> Iterator[ReadyDatabases]:
+    """The run's own: what a test here does to a database must not be seen by any other test."""
+    yield ready_postgres
+    with ready_postgres.lend() as url:
+        assert rows(url) == 0
+
+
+def execute(url: str, statement: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(statement)
+
+
+def rows(url: str) -> int:
+    with psycopg.connect(url) as connection:
+        return connection.execute("SELECT FROM recollect.messages").rowcount
+
+
+async def talk(url: str) -> None:
+    async with Recollect(url, embedder=None) as rc:
+        log = rc.user("maya").conversations
+        await log.append_user_message((await log.create("chat")).id, "Hello")
+
+
+def begun(url: str) -> list[str]:
+    """Sequences that have given a number."""
+    with psycopg.connect(url) as connection:
+        found = connection.execute("SELECT sequencename::text FROM pg_sequences WHERE last_value IS NOT NULL")
+        return [row[0] for row in found]
+
+
+async def test_rows_are_gone_and_sequences_begin_again(databases: ReadyDatabases) -> None:
+    with databases.lend() as first:
+        await talk(first)
+        assert rows(first) == 1
+        assert "event_positions" in begun(first)
+    with databases.lend() as second:
+        assert second == first
+        assert rows(second) == 0
+        assert begun(second) == []
+        await talk(second)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "ALTER TABLE recollect.messages ADD COLUMN mood TEXT",
+        "ALTER TABLE recollect.messages DISABLE ROW LEVEL SECURITY",
+        "CREATE TABLE other (id BIGINT)",
+        "DROP TABLE recollect.messages CASCADE",
+        "DROP EXTENSION IF EXISTS vector CASCADE; CREATE SCHEMA instead",
+        "GRANT SELECT ON recollect.messages TO PUBLIC",
+        "UPDATE recollect.recollect_migrations SET version = version + 100 WHERE version = 1",
+        "DELETE FROM recollect.recollect_migrations WHERE version = 1",
+        "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET lock_timeout = 7', current_database()); END $$",
+        "COMMENT ON TABLE recollect.procrastinate_jobs IS 'old'",
+    ],
+)
+def test_a_changed_database_is_replaced(databases: ReadyDatabases, statement: str) -> None:
+    with databases.lend() as first:
+        execute(first, statement)
+    with databases.lend() as second:
+        assert second != first
+
+
+def test_a_database_that_someone_is_still_connected_to_is_replaced(
+    databases: ReadyDatabases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.support.ready_postgres.LEAVING_SECONDS", 0.05)
+    with databases.lend() as first:
+        left = psycopg.connect(first)
+    with databases.lend() as second:
+        assert second != first
+    with pytest.raises(psycopg.OperationalError):
+        left.execute("SELECT 1")
+    left.close()
+
+
+def test_a_database_with_very_many_rows_is_replaced(databases: ReadyDatabases, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.support.ready_postgres.MANY_ROWS", 2)
+    with databases.lend() as first:
+        execute(first, "INSERT INTO recollect.procrastinate_workers (last_heartbeat) VALUES (now()), (now()), (now())")
+    with databases.lend() as second:
+        assert second != first
+
+
+def test_two_tests_at_a_time_have_two_databases(databases: ReadyDatabases, postgres_admin: Connection) -> None:
+    with databases.lend() as first, databases.lend() as second:
+        assert first != second
+    names = {row[0] for row in postgres_admin.execute("SELECT datname FROM pg_database")}
+    assert {url.rpartition("/")[2] for url in (first, second)} <= names
