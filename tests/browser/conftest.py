@@ -67,6 +67,14 @@ async def site(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> As
         yield found
 
 
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def world(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
+    """A server with a model and agents, which do what `tests.browser.world` says."""
+    store = tmp_path_factory.mktemp("world") / "recollect.db"
+    async with site_of(store, "--agents", "tests.browser.world:install") as found:
+        yield found
+
+
 @pytest.fixture
 def complaints() -> Complaints:
     """What the browser says is wrong; `tolerate` what the test means to happen."""

@@ -35,6 +35,10 @@ async def _stream(request: ChatRequest) -> AsyncIterator[ReplyDelta]:
         for number in range(400):
             yield TextDelta(f"word{number} ")
             await asyncio.sleep(0.05)
+    if "quickly" in said:
+        for number in range(1_000):
+            yield TextDelta(f"word{number} ")
+            await asyncio.sleep(0.001)
     if "fail" in said:
         yield TextDelta("I was about to say")
         await asyncio.sleep(0.2)

@@ -60,7 +60,7 @@ def console_page(path: str, title: str) -> Callable[[Build], Build]:
         async def shown(request: Request) -> None:
             seat = Seat.of(request)
             _frame(seat, path, title, request.cookies.get(THEME_COOKIE))
-            with ui.element("main").props("id=content tabindex=-1").classes("main"):
+            with widgets.box("main").props("id=content tabindex=-1"):  # Quasar has put <main> around it
                 if seat.user_id is None:
                     ask_for_user(seat, path)
                     return

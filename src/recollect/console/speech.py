@@ -14,7 +14,6 @@ from nicegui.elements.mixins.text_element import TextElement
 
 from recollect.console import widgets
 from recollect.console.parts import block, inline, note, words
-from recollect.console.seat import Seat
 from recollect.types import (
     ReplyDelta,
     TextDelta,
@@ -154,6 +153,7 @@ class AnswerView:
         self._text: Flow | None = None
         self._thinking: Flow | None = None
         self._flows: list[Flow] = []
+        self._thoughts: list[Flow] = []
         self.cards: dict[str, ToolCard] = {}
 
     @property
@@ -176,6 +176,7 @@ class AnswerView:
                     with self._parts, ui.expansion("Thinking", icon="psychology_alt").classes("tool") as opened:
                         opened.props("dense dense-toggle")
                         self._thinking = Flow()
+                    self._thoughts.append(self._thinking)
                 self._thinking.add(text)
             case ToolUseStart(id, name):
                 self._text = self._thinking = None
@@ -187,9 +188,7 @@ class AnswerView:
                 self.cards[id].input_ended()
 
     def flush(self) -> None:
-        if self._thinking is not None:
-            self._thinking.flush()
-        for flow in self._flows[-1:]:
+        for flow in (*self._thoughts, *self._flows):
             flow.flush()
         for card in self.cards.values():
             card.flush()
@@ -227,8 +226,6 @@ class AnswerView:
 
     def end(self) -> None:
         """Nothing more comes."""
-        for flow in self._flows:
-            flow.flush()
         self.flush()
         self._waiting.set_visibility(False)
         self.root.props("aria-busy=false")
@@ -279,8 +276,8 @@ def is_shown(message: StoredMessage) -> bool:
     return any(not isinstance(each, ToolResultBlock) for each in message.content)
 
 
-def show_talk(seat: Seat, messages: Sequence[StoredMessage], who: str) -> None:
-    """The messages of a chat that a person sees."""
+def show_talk(messages: Sequence[StoredMessage], who: str, foot: Callable[[StoredMessage], None]) -> None:
+    """The messages of a chat that a person sees; `foot` adds something to each answer."""
     results = results_in(messages)
     for message in messages:
         if not is_shown(message) or message.visibility == "hidden" or message.role == "system":
@@ -291,6 +288,9 @@ def show_talk(seat: Seat, messages: Sequence[StoredMessage], who: str) -> None:
         with widgets.box("mine" if is_mine else "answer", tag="article") as shown:
             shown.props["aria-label"] = "You said" if is_mine else f"{who} said"
             show_stored(message, results)
+            if not is_mine and not message.tool_calls:
+                with widgets.box("line", "foot"):
+                    foot(message)
 
 
 def _json(value: Any) -> str:

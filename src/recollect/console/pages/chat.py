@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 
 from nicegui import context, ui
@@ -17,9 +17,10 @@ from recollect.console.seat import Seat, tell
 from recollect.console.speech import AnswerView, show_talk, show_user
 from recollect.console.standing import Standing
 from recollect.console.talks import REMEMBERING_SECONDS, Answer, Earlier, partners, talk_with
-from recollect.console.why import addresses, cost_line, show_why
+from recollect.console.why import addresses, cost_line, show_stored_why, show_why
 from recollect.errors import RecollectError
 from recollect.types import ReplyDelta, ToolCall
+from recollect.types.conversations import StoredMessage
 
 log = logging.getLogger("recollect.console")
 
@@ -71,7 +72,8 @@ class ChatPage:
     async def build(self) -> None:
         seat = self._seat
         self._bar()
-        if self._agent is None and (seat.rc.model is None or is_offline(seat.rc.model)):
+        # Agents with routes bring models of their own.
+        if self._agent not in seat.agents and (seat.rc.model is None or is_offline(seat.rc.model)):
             note(f"No model is set up: answers are quotations from memory. {SET_UP}")
         self._standing = Standing(seat, agent) if (agent := self._agent) is not None and agent in seat.agents else None
         self._log = widgets.box("talk").props("role=log aria-live=polite aria-label=Conversation")
@@ -115,7 +117,7 @@ class ChatPage:
         self._log.clear()
         with self._log:
             if earlier.messages:
-                show_talk(self._seat, earlier.messages, self._who)
+                show_talk(earlier.messages, self._who, self._foot)
                 if earlier.messages[-1].role == "user" and not earlier.pending:
                     note("This was not answered: the answer was stopped, or failed. You can go on all the same.")
             else:
@@ -126,6 +128,12 @@ class ChatPage:
             view.end()
         if self._standing is not None:
             self._standing.show(earlier.session)
+
+    def _foot(self, message: StoredMessage) -> None:
+        """What there is to know of an answer that was given before the page was opened."""
+        _why_button(lambda: show_stored_why(self._seat, message))
+        if message.usage is not None:
+            widgets.quiet(cost_line(message.usage))
 
     def _welcome(self, earlier: Earlier) -> None:
         how = (
@@ -201,9 +209,7 @@ class ChatPage:
             self._ask(view, answer.pending)
         view.foot.clear()
         with view.foot:
-            ui.button("Why this answer", icon="help_outline", on_click=lambda: show_why(seat, answer)).props(
-                "flat no-caps dense"
-            )
+            _why_button(lambda: show_why(seat, answer))
             widgets.quiet(cost_line(answer.usage))
         if self._standing is not None:
             self._standing.show(answer.session)
@@ -262,3 +268,7 @@ class ChatPage:
             return self._seat.words(error)
         log.error("a turn failed: %s", type(error).__name__, exc_info=error)
         return "The server failed: its log has the reason. What you said is kept if it is there after a reload."
+
+
+def _why_button(show: Callable[[], None]) -> None:
+    ui.button("Why this answer", icon="help_outline", on_click=show).props("flat no-caps dense")
