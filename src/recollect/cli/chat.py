@@ -141,7 +141,13 @@ def _talk(
     [one] = found
     if one.agent is not None:
         has_model = one.agent.model is not None or one.agent.options.chat_fn is not None
-        return RouteTalk(rc, person, one.agent, choice.name if named or not has_model else None)
+        model = choice.name if named or not has_model else None
+        if model is not None and choice.is_offline and one.agent.routes:
+            raise ConfigurationError(
+                f"{one.name} follows routes, for which it needs a model: set a provider's key, such as"
+                " ANTHROPIC_API_KEY, start Ollama, or pass --model."
+            )
+        return RouteTalk(rc, person, one.agent, model)
     assert one.spec is not None
     if person.agents.get(one.spec.name) is None:
         rc.register_agent(one.spec)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,8 +39,8 @@ class Found:
 def agents_at(source: str, rc: Recollect) -> list[Found]:
     """What a source holds: a file, a folder of files, or `module:attribute`.
 
-    An attribute is an agent, a list of agents, or a function that is called with the Recollect and gives either, or
-    None once it has registered descriptions itself.
+    An attribute is an agent, a list of agents, or a function that gives either: it may take the Recollect, and give
+    None once it has registered descriptions there itself.
     """
     path = Path(source)
     if path.exists() or path.suffix in ENDINGS:
@@ -77,7 +79,7 @@ def _of_module(source: str, rc: Recollect) -> list[Found]:
     try:
         value = getattr(importlib.import_module(name), attribute)
         if callable(value) and not isinstance(value, Agent):
-            value = value(rc)
+            value = _made(value, rc)
     except RecollectError as error:
         return [Found(source, problem=str(error))]
     except Exception as error:  # noqa: BLE001 - a program of the user's: whatever it raises is told
@@ -88,6 +90,15 @@ def _of_module(source: str, rc: Recollect) -> list[Found]:
     if not isinstance(given, list | tuple) or not all(isinstance(each, Agent) for each in given):
         return [Found(source, problem=f"It is no agent, and no list of agents, but {type(value).__name__}.")]
     return [_checked(source, agent) for agent in given]
+
+
+def _made(make: Callable[..., Any], rc: Recollect) -> Any:
+    """What a function makes, whether or not it takes the Recollect."""
+    try:
+        inspect.signature(make).bind(rc)
+    except TypeError:
+        return make()
+    return make(rc)
 
 
 def _checked(source: str, agent: Agent) -> Found:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -291,3 +292,22 @@ def test_arguments_of_agents_are_pairs(cli: Cli) -> None:
     done = cli("chat", "Hi.", "--agent", "support.yaml", "--argument", "tone", code=2)
     assert "is no argument: write --argument name=value" in " ".join(done.stderr.replace("│", "").split())
     assert cli("chat", "Hi.", "--agent", "support.yaml", "--argument", "tone=kindly").stdout
+
+
+def test_an_agent_with_routes_asks_for_a_model(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "cli_routes.py").write_text(AGENT.replace(', model="gpt-5"', ""))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    done = cli("chat", "Hi.", "--agent", "cli_routes:agent", code=2)
+    assert done.stderr.startswith("Wanda follows routes, for which it needs a model")
+    assert len(done.stderr.splitlines()) == 1
+    monkeypatch.delitem(sys.modules, "cli_routes")
+
+
+def test_the_environments_model_does_not_replace_an_agents_own(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("own.yaml").write_text("name: own\nsystemPrompt: Help.\nmodel: offline\n")
+    monkeypatch.setenv("RECOLLECT_MODEL", "claude-sonnet-5")
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "key")
+    monkeypatch.setenv("ANTHROPIC_BASE_URL", "http://127.0.0.1:9")
+    assert "kept" in cli("chat", "I sing.", "--agent", "own.yaml").stdout

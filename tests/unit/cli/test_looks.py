@@ -40,6 +40,10 @@ def make(rc):
     rc.register_agent({"name": "helper", "systemPrompt": "Help."})
 
 
+def build():
+    return [agent]
+
+
 def fail(rc):
     raise LookupError("no settings")
 """
@@ -172,6 +176,7 @@ def test_agents_of_modules_are_summed_up_or_told_where_they_are_wrong(cli: Cli, 
     assert found["mermaid"].startswith("flowchart TD")
     assert cli("agents", "check", f"{booking}:agent", "--mermaid").stdout.startswith("flowchart TD")
     assert [each["name"] for each in as_json("agents", "check", f"{booking}:make")] == ["helper"]
+    assert [each["name"] for each in as_json("agents", "check", f"{booking}:build")] == ["Wanda"]
     for name, words in (
         ("broken", "leads to the state 'missing'"),
         ("number", "It is no agent, and no list of agents, but int."),
