@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 
 OLDEST = (3, 11)
@@ -12,6 +13,9 @@ def main() -> None:
     if sys.version_info < OLDEST:
         wanted, there = (".".join(map(str, version[:2])) for version in (OLDEST, sys.version_info))
         sys.exit(f"Recollect needs Python {wanted} or later, and this is {there}: install a newer one.")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # not every terminal can show every character
     try:
         from recollect.cli.commands import app
     except ModuleNotFoundError as error:

@@ -102,13 +102,15 @@ class Chatting:
         return answer
 
     async def _follow(self, stream: Stream) -> Answer:
-        show = _Shown(silent=self._as_json)
-        async with aclosing(stream):
-            async for item in stream:
-                if isinstance(item, Answer):
-                    show.tools(item)
-                    return item
-                show.delta(item)
+        # A terminal shows that something goes on until there is something to show.
+        with console(stderr=True).status("", spinner="dots") as waiting:
+            show = _Shown(waiting.stop, silent=self._as_json)
+            async with aclosing(stream):
+                async for item in stream:
+                    if isinstance(item, Answer):
+                        show.tools(item)
+                        return item
+                    show.delta(item)
         raise AssertionError("a stream ends with its answer")
 
     def _decisions(self, answer: Answer) -> dict[str, bool]:
@@ -189,9 +191,10 @@ class Chatting:
 
 
 class _Shown:
-    """An answer on its way to the screen: text as it comes, and a line for each tool."""
+    """An answer on its way to the screen: text as it comes, and a line for each tool. `begin` is called before any."""
 
-    def __init__(self, *, silent: bool) -> None:
+    def __init__(self, begin: Callable[[], None], *, silent: bool) -> None:
+        self._begin = begin
         self._silent = silent
         self._names: dict[str, str] = {}
         self._inputs: dict[str, str] = {}
@@ -218,6 +221,7 @@ class _Shown:
     def _tool(self, name: str, arguments: str) -> None:
         if self._silent:
             return
+        self._begin()
         if self._is_mid_line:
             self._write("\n")
         say(f"→ {one_line(f'{name} {arguments}', 200)}", style="dim", stderr=True)
@@ -225,6 +229,7 @@ class _Shown:
     def _write(self, text: str) -> None:
         if self._silent or not text:
             return
+        self._begin()
         sys.stdout.write(text)
         sys.stdout.flush()
         self._is_mid_line = not text.endswith("\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import sqlite3
 import sys
 from collections.abc import Callable
@@ -151,3 +152,15 @@ def test_an_old_python_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "version_info", (3, 10, 2, "final", 0))
     with pytest.raises(SystemExit, match=r"needs Python 3\.11 or later, and this is 3\.10: install a newer one"):
         main()
+
+
+def test_a_terminal_that_cannot_show_a_character_is_shown_its_code(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    cli("atoms", "add", "Maya lives in São Paulo 東京.")
+    narrow = io.TextIOWrapper(io.BytesIO(), encoding="latin-1")
+    monkeypatch.setattr(sys, "stdout", narrow)
+    monkeypatch.setattr(sys, "argv", ["recollect", "atoms", "list"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 0
+    narrow.flush()
+    assert b"S\xe3o Paulo \\u6771\\u4eac." in narrow.buffer.getvalue()
