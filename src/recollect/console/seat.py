@@ -136,7 +136,7 @@ class Seat:
         """An event handler whose errors are told in one sentence, and which acts only while the credential holds.
 
         All handlers that read or change something go through it. What a page does `by_itself`, such as looking again
-        now and then, is no use of the credential.
+        now and then, is no use of the credential; everything else counts as a request of it.
         """
         wanted = len(inspect.signature(handler).parameters)
 
@@ -145,7 +145,8 @@ class Seat:
                 ui.navigate.to(self.link("/"))  # the reception asks for another one
                 return
             try:
-                await self._count()
+                if not by_itself:
+                    await self._count()
                 outcome = handler(*given[:wanted])
                 if inspect.isawaitable(outcome):
                     await outcome

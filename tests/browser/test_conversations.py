@@ -1,0 +1,107 @@
+"""Conversations in the console: found again, read page by page, and closed."""
+
+from __future__ import annotations
+
+import re
+
+from playwright.async_api import Page, expect
+
+from tests.browser.seeding import library
+from tests.browser.serving import Site
+from tests.browser.watching import looks
+
+
+async def test_conversations_are_listed_by_pages_and_by_namespace_and_status(site: Site, page: Page) -> None:
+    async with library(site.store, "maya-v1") as maya:
+        log = maya.conversations
+        for number in range(22):
+            talk = await log.create("notes" if number else "letters")
+            await log.append_user_message(talk.id, f"Number {number}")
+        await log.close(talk.id)
+    await page.goto(site.at("/conversations", user="maya-v1"))
+    await expect(page.get_by_role("article")).to_have_count(20)
+    await expect(page.get_by_role("article").first).to_contain_text("Number 21")
+    await page.get_by_role("button", name="More").click()
+    await expect(page.get_by_role("article")).to_have_count(22)
+    await expect(page.get_by_role("button", name="More")).to_have_count(0)
+
+    await page.get_by_role("combobox", name="Status").click()
+    await page.get_by_role("option", name="Closed", exact=True).click()
+    await expect(page.get_by_role("article")).to_have_count(1)
+    await page.goto(site.at("/conversations", user="maya-v1"))
+    await page.get_by_label("Namespace").fill("letters")
+    await page.get_by_label("Namespace").press("Enter")
+    await expect(page.get_by_role("article")).to_have_count(1)
+    await expect(page).to_have_url(re.compile("namespace=letters"))
+    await page.get_by_role("link", name="Number 0").click()
+    await expect(page.get_by_role("heading", level=2)).to_have_text("Number 0")
+
+
+async def test_a_citation_leads_into_the_middle_of_a_long_conversation(site: Site, page: Page) -> None:
+    async with library(site.store, "maya-v2") as maya:
+        log = maya.conversations
+        talk = await log.create("chat", "A long one")
+        said = [await log.append_user_message(talk.id, f"Line {number}.") for number in range(1, 151)]
+        await log.append_system_message(talk.id, "Be brief.")
+    await page.goto(site.at("/conversations", user="maya-v2", id=talk.id, message=said[59].id))
+    lit = page.locator("[aria-current=true]")
+    await expect(lit).to_contain_text("Line 60.")
+    await expect(lit).to_be_in_viewport()
+    await expect(page.get_by_text("Line 50.")).to_have_count(1)
+    await expect(page.get_by_text("Line 49.")).to_have_count(0)
+    await page.get_by_role("button", name="Earlier messages").click()
+    await expect(page.get_by_text("Line 1.", exact=True)).to_have_count(1)
+    await expect(page.get_by_role("button", name="Earlier messages")).to_have_count(0)
+    await page.get_by_role("button", name="Later messages").click()
+    await expect(page.get_by_text("Line 149.")).to_have_count(1)
+    order = await page.get_by_role("article").locator(".said[dir=auto]").all_inner_texts()
+    assert order[:149] == [f"Line {number}." for number in range(1, 150)]
+
+    await page.goto(site.at("/conversations", user="maya-v2", id=talk.id))
+    await expect(page.get_by_text("Line 150.")).to_be_visible()
+    await page.goto(site.at("/conversations", user="maya-v2", id=talk.id, message="msg_of_nobody"))
+    await expect(page.get_by_role("alert")).to_contain_text("not in this conversation")
+
+
+async def test_what_a_chat_does_not_show_is_marked(site: Site, page: Page) -> None:
+    async with library(site.store, "maya-v3") as maya:
+        log = maya.conversations
+        talk = await log.create("chat")
+        await log.append_user_message(talk.id, "Hello.")
+        await log.append_messages(
+            talk.id,
+            [
+                {"role": "assistant", "content": "Thinking aloud.", "visibility": "internal"},
+                {"role": "user", "content": "Nobody sees this.", "visibility": "hidden"},
+            ],
+        )
+    await page.goto(site.at("/conversations", user="maya-v3", id=talk.id))
+    shown = page.get_by_role("article")
+    await expect(shown.filter(has_text="Thinking aloud.")).to_contain_text("internal: the model sees it")
+    await expect(shown.filter(has_text="Nobody sees this.")).to_contain_text("hidden: kept")
+    await looks(page, "conversation")
+
+
+async def test_a_conversation_is_closed_and_becomes_memories(site: Site, page: Page) -> None:
+    async with library(site.store, "maya-v4") as maya:
+        reply = await maya.chat("My train leaves at seven.")
+    await page.goto(site.at("/conversations", user="maya-v4", id=str(reply.conversation_id)))
+    await page.get_by_role("button", name="Close it").click()
+    dialog = page.get_by_role("dialog")
+    await expect(dialog).to_contain_text("becomes memories")
+    await dialog.get_by_role("button", name="Close it").click()
+    await expect(page.get_by_text("What is remembered of it")).to_be_visible()
+    await expect(page.get_by_role("button", name="Close it")).to_have_count(0)
+    await page.get_by_role("link", name="My train leaves at seven.").click()
+    await expect(page).to_have_url(re.compile(r"/console/atom\?"))
+
+
+async def test_anothers_conversation_is_not_found_and_nothing_yet_says_what_to_do(site: Site, page: Page) -> None:
+    async with library(site.store, "maya-v5") as maya:
+        talk = await maya.conversations.create("chat", "Secret plans")
+    await page.goto(site.at("/conversations", user="noor-v5", id=talk.id))
+    await expect(page.get_by_role("alert")).to_contain_text(talk.id)
+    await expect(page.get_by_text("Secret plans")).to_have_count(0)
+    await page.goto(site.at("/conversations", user="noor-v5"))
+    await page.get_by_role("link", name="Start a chat").click()
+    await expect(page.get_by_role("heading", name="Chat", level=1)).to_be_visible()

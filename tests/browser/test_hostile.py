@@ -1,0 +1,72 @@
+"""Texts that would run if a page took them for markup: said, answered, listed, and drawn."""
+
+from __future__ import annotations
+
+from playwright.async_api import Page, expect
+
+from tests.browser.serving import Site
+from tests.browser.talking import answers, begin_anew, say
+from tests.browser.watching import PHONE, shot
+from tests.browser.world import HOSTILE
+
+
+async def nothing_ran(page: Page, title: str) -> None:
+    await expect(page).to_have_title(f"{title} · Recollect")
+    assert await page.locator("img[src=x], a[href^='javascript:' i], main script").count() == 0
+    over = await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    assert over <= 0, f"{title} is {over} px too wide"
+
+
+async def test_what_is_said_and_answered_is_shown_as_it_was_written(world: Site, page: Page) -> None:
+    await page.set_viewport_size(PHONE)  # type: ignore[arg-type]
+    await page.goto(world.at(user="<b>mallory</b>"))
+    for text in (*HOSTILE, "wide" * 200):
+        answer = await say(page, text)
+        await expect(answer).to_contain_text(f"You said: {text}")
+    await nothing_ran(page, "Chat")
+    await shot(page, "hostile-chat")
+    await answers(page).first.get_by_role("button", name="Why this answer").click()
+    await expect(page.get_by_role("dialog")).to_be_visible()
+    await nothing_ran(page, "Chat")
+    await page.reload()
+    for text in HOSTILE:
+        await expect(page.get_by_role("log")).to_contain_text(text)
+    await nothing_ran(page, "Chat")
+    await begin_anew(page)
+    await page.goto(world.at("/conversations", user="<b>mallory</b>"))
+    await expect(page.get_by_role("article").first).to_contain_text(HOSTILE[0])
+    await nothing_ran(page, "Conversations")
+    await page.get_by_role("article").first.get_by_role("link").click()
+    await expect(page.get_by_role("article").first).to_contain_text(HOSTILE[0])
+    await nothing_ran(page, "Conversations")
+
+
+async def test_titles_that_would_break_a_diagram_are_drawn_as_they_are(world: Site, page: Page) -> None:
+    await page.goto(world.at("/routes", user="mallory-h2", agent="Mallory"))
+    for number, text in enumerate(HOSTILE):
+        route = page.locator("section").nth(number)
+        node = route.locator("g.node").nth(1)
+        await expect(node).to_contain_text(f"field{number}")
+        drawn = "".join((await node.text_content() or "").split())
+        assert "".join(text.split()) in drawn
+    await nothing_ran(page, "Routes")
+    await page.locator("g.node").nth(1).click(force=True)
+    await nothing_ran(page, "Routes")
+
+
+async def test_an_agent_says_what_is_hostile_and_it_is_shown(world: Site, page: Page) -> None:
+    await page.goto(world.at(user="mallory-h3", agent="Mallory"))
+    await say(page, HOSTILE[0])
+    await say(page, f"field0: {HOSTILE[1]}")
+    await page.get_by_role("button", name="Why this answer").last.click()
+    await expect(page.get_by_role("dialog")).to_be_visible()
+    await nothing_ran(page, "Chat")
+
+
+async def test_an_address_that_is_made_up_runs_nothing(world: Site, page: Page) -> None:
+    for query in ({"agent": HOSTILE[0]}, {"user": HOSTILE[0]}, {"user": "x" * 300}):
+        await page.goto(world.at("/", **query))
+        await nothing_ran(page, "Chat")
+    await page.goto(world.at("/conversations", id=HOSTILE[0], message=HOSTILE[1]))
+    await expect(page.get_by_role("alert")).to_be_visible()
+    await nothing_ran(page, "Conversations")

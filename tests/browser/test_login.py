@@ -1,0 +1,64 @@
+"""Logging in with a key: who sees whose memory, and when that ends."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from playwright.async_api import Page, expect
+
+from recollect import Recollect
+from tests.browser.serving import site_of
+from tests.browser.talking import field, say
+from tests.browser.watching import Complaints, looks
+
+
+async def test_a_key_opens_the_console_for_its_users_until_it_is_revoked(
+    tmp_path: Path, page: Page, complaints: Complaints
+) -> None:
+    complaints.tolerate("401")
+    complaints.tolerate("WebSocket")
+    store = tmp_path / "recollect.db"
+    async with Recollect(store, worker=False) as rc:
+        maya = await rc.keys.create("user", user_id="maya")
+        app = await rc.keys.create("app")
+        admin = await rc.keys.create("admin")
+    async with site_of(store) as site:
+        await page.goto(site.at("/memory"))
+        await expect(page).to_have_url(re.compile("/console/login"))
+        await looks(page, "login")
+        await page.get_by_label("API key or token").fill("rk_wrong")
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_role("alert")).to_be_visible()
+        await page.get_by_label("API key or token").fill(maya.secret)
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_role("heading", name="Memory", level=1)).to_be_visible()
+
+        await page.goto(site.at("/", user="noor"))  # the key is Maya's: it shows hers, whoever is named
+        await expect(page.get_by_text("maya", exact=True)).to_be_visible()
+        await say(page, "I like tea.")
+        await page.get_by_role("button", name="Log out").click()
+        await expect(page).to_have_url(re.compile("/console/login"))
+        await page.go_back()
+        await expect(page).to_have_url(re.compile("/console/login"))
+
+        await page.goto(site.at())
+        await page.get_by_label("API key or token").fill(app.secret)
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_text("Whose memory?")).to_be_visible()
+        await looks(page, "whose")
+        await page.get_by_label("User id").fill("noor")
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_role("button", name="User noor")).to_be_visible()
+        await expect(page.get_by_text("I like tea.")).to_have_count(0)
+        await page.get_by_role("button", name="User noor").click()
+        await page.get_by_label("Show another user").fill("maya")
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_role("log")).to_contain_text("I like tea.")
+
+        async with site.process.client(admin.secret) as client:
+            assert (await client.delete(f"/ai-admin/keys/{app.key.id}")).status_code < 300
+        await field(page).fill("Anyone?")
+        await field(page).press("Enter")
+        await expect(page).to_have_url(re.compile("/console/login"))
+        await page.goto("about:blank")  # a page that is left open would ask for a server that has ended
