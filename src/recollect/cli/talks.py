@@ -13,6 +13,7 @@ from recollect.stores.sessions.kept import KeptSessions
 from recollect.stores.sessions.sql.adapter import BackedAdapter
 from recollect.turn.chatting import CLOSE_AFTER
 from recollect.turn.remembering import Remembering
+from recollect.turn.values import TurnResult
 from recollect.types import ChatUsage, ReplyDelta, TextDelta, ToolCall
 from recollect.types.context import WorkingContext
 from recollect.types.conversations import Conversation, ToolInvocation, TurnOutcome
@@ -22,7 +23,6 @@ from recollect.types.turns import TurnProblem
 if TYPE_CHECKING:
     from recollect.app import Recollect
     from recollect.specs import AgentSpec
-    from recollect.turn.values import TurnResult
     from recollect.user import User
 
 
@@ -104,7 +104,7 @@ class PlainTalk:
         )
         async with aclosing(items):
             async for item in items:
-                yield _answer(item) if hasattr(item, "atoms_used") else item
+                yield _answer(item) if isinstance(item, TurnResult) else item
 
     async def session(self) -> SessionState | None:
         return None
@@ -263,7 +263,7 @@ async def _known(user: User, conversation_id: str) -> Conversation:
     return found
 
 
-def _answer(result: TurnResult | TurnOutcome | Any) -> Answer:
+def _answer(result: TurnResult | TurnOutcome) -> Answer:
     usage = result.aggregate_usage if isinstance(result, TurnOutcome) else result.usage
     return Answer(
         result.text,
