@@ -19,7 +19,7 @@ examples: $(READY)  ## the programs of examples/, one after the other
 	@for program in $(EXAMPLES); do echo "== $$program"; $(BIN)/python $$program || exit 1; done
 
 test: $(SERVERS)  ## all tests, docs included
-	$(BIN)/python -m pytest -q -n 3 --dist worksteal
+	unset PYTHONDONTWRITEBYTECODE; $(BIN)/python -m pytest -q -n 3 --dist worksteal  # hundreds of processes compile it otherwise
 
 check: $(READY)  ## lint, types, layers
 	$(BIN)/ruff check .
