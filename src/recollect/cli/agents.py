@@ -12,7 +12,7 @@ from recollect.cli.running import told
 
 if TYPE_CHECKING:
     from recollect.agent import Agent, State
-    from recollect.cli.sources import Found
+    from recollect.agent_sources import Found
     from recollect.specs import AgentSpec
 
 app = typer.Typer(
@@ -42,8 +42,8 @@ def check(
     as_json: AsJson = False,
 ) -> None:
     """Say what is wrong with agents and where, or what they consist of; exits with 1 if something is wrong."""
+    from recollect.agent_sources import agents_at
     from recollect.app import Recollect
-    from recollect.cli.sources import agents_at
 
     with told():
         # Never opened: it only is what functions in modules are called with.

@@ -125,7 +125,7 @@ def _talk(
     *,
     named: bool,
 ) -> Talk:
-    from recollect.cli.sources import agents_at
+    from recollect.agent_sources import agents_at
     from recollect.cli.talks import PlainTalk, RouteTalk, SpecTalk
     from recollect.errors import ConfigurationError
 

@@ -21,11 +21,11 @@ import uvicorn
 from fastapi import FastAPI
 from uvicorn.server import HANDLED_SIGNALS
 
+from recollect.agent_sources import load_agents
 from recollect.app import Recollect
 from recollect.chat import ChatOptions, choose_model, resolve_registration
 from recollect.errors import ConfigurationError
 from recollect.memory.extraction.choice import ExtractorLike
-from recollect.server.agent_sources import load_agents
 from recollect.server.app import create_app
 from recollect.server.metrics import is_loopback
 from recollect.server.protocol import BoundedProtocol

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from recollect import Recollect
+from recollect.agent_sources import load_agents
 from recollect.errors import ConfigurationError, RecollectError, UnknownModelError
 from recollect.server import JwtSettings
-from recollect.server.agent_sources import load_agents
 from recollect.server.running import Server, address_of, bound_socket, built, checked, key_command
 from recollect.server.serve_options import ServeOptions
 from recollect.server.supervising import _follow_parent

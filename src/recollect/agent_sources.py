@@ -1,11 +1,11 @@
-"""Agents to talk to or to check: descriptions in files, and agents that a module holds."""
+"""Agents that a command or a server is told of: descriptions in files, and agents with routes that a module holds."""
 
 from __future__ import annotations
 
 import importlib
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,6 +36,23 @@ class Found:
         return "" if found is None else found.name
 
 
+def load_agents(rc: Recollect, sources: Iterable[str]) -> list[Agent]:
+    """Register the descriptions that sources hold, and give the agents with routes.
+
+    Raises `ConfigurationError` that names the source of what cannot be used.
+    """
+    found: list[Agent] = []
+    for source in sources:
+        for each in agents_at(source, rc):
+            if each.problem is not None:
+                raise ConfigurationError(f"The agent in {each.where} cannot be used: {each.problem}")
+            if each.agent is not None:
+                found.append(each.agent)
+            elif Path(each.where).is_file():  # what a function registered is there already
+                _register(rc, each)
+    return found
+
+
 def agents_at(source: str, rc: Recollect) -> list[Found]:
     """What a source holds: a file, a folder of files, or `module:attribute`.
 
@@ -48,6 +65,13 @@ def agents_at(source: str, rc: Recollect) -> list[Found]:
     if ":" not in source:
         raise ConfigurationError(f"There are no agents at {source}: name a file, a folder, or module:attribute.")
     return _of_module(source, rc)
+
+
+def _register(rc: Recollect, found: Found) -> None:
+    try:
+        rc.register_agent(Path(found.where))
+    except RecollectError as error:
+        raise ConfigurationError(f"The agent in {found.where} cannot be used: {error}") from error
 
 
 def _files(path: Path) -> list[Path]:
