@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from recollect import OfflineModel, Recollect, TextDelta, request
-from recollect.chat.offline import KEPT, NOTHING, SET_UP
+from recollect.chat.offline import ALONE, KEPT, NOTHING, SET_UP
 from recollect.errors import ConfigurationError
 from recollect.request import Request
 from recollect.types import ChatReply, StreamStop, assistant_message, user_message
@@ -36,7 +36,7 @@ def hit(text: str, score: float) -> RecallHit:
 async def answer(text: str, *hits: RecallHit, before: tuple[str, ...] = ()) -> ChatReply:
     context = WorkingContext("", messages=(), atoms_used=(), tokens_estimated=0, hits=hits)
     history = [each for said in before for each in (user_message(said), assistant_message("Noted."))]
-    with request.bound(Request(remembered=context)):
+    with request.bound(Request(conversation_id="conv_1", remembered=context)):
         return await OfflineModel().complete([*history, user_message(text)])
 
 
@@ -71,6 +71,58 @@ async def test_what_was_only_asked_before_is_no_answer() -> None:
 async def test_a_statement_is_kept_and_brings_up_only_what_is_surely_about_it() -> None:
     assert (await answer("I like trains.", hit("User: I moved to Lisbon.", 0.06))).text.startswith(KEPT)
     assert "I moved to Lisbon." in (await answer("Lisbon is hot.", hit("User: I moved to Lisbon.", 0.4))).text
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "Remember that I am allergic to nuts.",
+        "Do not call me on Sundays",
+        "Will is my brother",
+        "Have a nice day!",
+        "When I was young, I lived in Rome.",
+        "👍",
+        "",
+    ],
+)
+async def test_what_is_told_is_not_taken_for_a_question(told: str) -> None:
+    assert (await answer(told, hit("User: I moved to Lisbon.", 0.06))).text.startswith(KEPT)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "where do i live",
+        "do i live in Lisbon",
+        "Tell me where I live.",
+        "我住在哪里\uff1f",
+        "أين أسكن؟",
+        "I forgot. Where?",
+    ],
+)
+async def test_a_question_is_known_without_its_mark_and_by_the_marks_of_other_languages(asked: str) -> None:
+    assert "I moved to Lisbon." in (await answer(asked, hit("User: I moved to Lisbon.", 0.06))).text
+    assert (await answer(asked)).text.startswith(NOTHING)
+
+
+@pytest.mark.parametrize(
+    "asked", ["User: what am i allergic to", "Ana: Tell me. What is it?", "User: それは何ですか\uff1f"]
+)
+async def test_what_was_asked_in_any_way_is_no_answer(asked: str) -> None:
+    assert (await answer("What is Ana allergic to?", hit(asked, 0.9))).text.startswith(NOTHING)
+
+
+async def test_what_was_told_is_quoted_also_where_a_question_followed() -> None:
+    told = "Remember that Ana is allergic to nuts. Did you know that?"
+    assert told in (await answer("What is Ana allergic to?", hit(f"User: {told}", 0.9))).text
+    assert told in (await answer("What is Ana allergic to?", before=(told,))).text
+
+
+async def test_only_what_is_kept_is_said_to_be() -> None:
+    assert (await OfflineModel().complete("I like trains.")).text.startswith(ALONE)
+    async with Recollect(":memory:") as rc:
+        maya = rc.user("maya")
+        assert (await maya.chat("I like trains.")).text.startswith(KEPT)
 
 
 async def test_what_was_said_in_the_same_conversation_is_quoted_too() -> None:

@@ -27,6 +27,7 @@ SURE = 0.2
 
 NOTHING = "I remember nothing about that. No model is set up, so I can only repeat what I was told."
 KEPT = "That is kept, and becomes a memory when this conversation is closed. No model is set up, so I cannot say more."
+ALONE = "No model is set up, so I can only repeat what I was told, and nothing is kept here."
 SET_UP = (
     "To get answers in words of its own, set a provider's key (such as ANTHROPIC_API_KEY or OPENAI_API_KEY), start"
     " Ollama, or name a GGUF file as the model."
@@ -36,9 +37,15 @@ FREE = ChatUsage(cost_usd=0.0, provider=OFFLINE, model=OFFLINE)
 
 _SPEAKER = re.compile(r"^([^:\n]{1,60}): (?=\S)")
 _WORD = re.compile(r"[^\W_]+")
-_ASKS = re.compile(
-    r"\?|^\W*(?:who|what|when|where|which|why|how|whose|do|does|did|is|are|was|were|am|can|could|should|would|will|have"
-    r"|has|tell me|remind me|remember)\b",
+_ASKED = tuple("?\uff1f\u061f\u055e\u037e")
+"""Question marks: also full-width, Arabic, Armenian and Greek ones."""
+_SAID = tuple(".!…\u3002\uff01")
+_SENTENCE = re.compile(rf"(?<=[{re.escape(''.join(_ASKED + _SAID))}])\s*|\n+")
+_BIDS = re.compile(r"\W*(?:tell|remind) me\b", re.IGNORECASE)
+_OPENS = re.compile(
+    r"\W*(?:(?:who|whom|what|when|where|which|why|how|whose)\b"
+    r"|(?:do|does|did|is|are|was|were|am|can|could|should|would|will|have|has)\s+"
+    r"(?:i|you|we|they|he|she|it|my|your|our|their|his|her|the|this|that|there|any\w*|some\w*)\b)",
     re.IGNORECASE,
 )
 _COMMON = {
@@ -113,7 +120,7 @@ def _answer(request: ChatRequest) -> ChatReply:
         raise ConfigurationError(f"No model is set up, and the offline one fills in no schema. {SET_UP}")
     said = [message for message in request.messages if message.role == "user"]
     text = message_text(said[-1]) if said else ""
-    asks = _ASKS.search(text) is not None
+    asks = any(mark in text for mark in _ASKED) or not _tells(text)
     hits = _recalled(asks)
     earlier = _earlier(text, said[:-1]) if asks else []
     parts = [_said_earlier(earlier)] if earlier else []
@@ -122,7 +129,7 @@ def _answer(request: ChatRequest) -> ChatReply:
     if parts:
         parts.append("(No model is set up: this is quoted, not thought.)")
     else:
-        parts.append(NOTHING if asks else KEPT)
+        parts.append(NOTHING if asks else ALONE if bound.current().conversation_id is None else KEPT)
     if not any(message.role == "assistant" for message in request.messages):
         parts.append(SET_UP)
     cited = [hit.atom.id for hit in hits]
@@ -132,8 +139,7 @@ def _answer(request: ChatRequest) -> ChatReply:
 def _recalled(asks: bool) -> list[RecallHit]:
     """What is worth quoting: for a question what comes closest, and else only what is surely about the same."""
     context = bound.remembered()
-    # What was once asked says nothing.
-    hits = [] if context is None else [hit for hit in context.hits if not hit.atom.text.rstrip().endswith("?")]
+    hits = [] if context is None else [hit for hit in context.hits if _tells(_unattributed(hit.atom.text)[1])]
     if not hits or (not asks and hits[0].score < SURE):
         return []
     close = [hit for hit in hits if hit.score >= ENOUGH * hits[0].score]
@@ -147,19 +153,34 @@ def _heading(best: float) -> str:
 def _quotes(atoms: Iterable[Atom]) -> list[str]:
     lines = []
     for number, atom in enumerate(atoms, 1):
-        speaker = _SPEAKER.match(atom.text)
-        who = "" if speaker is None else ("you" if speaker[1] == "User" else speaker[1])
-        text = _short(atom.text if speaker is None else atom.text[speaker.end() :])
+        who, text = _unattributed(atom.text)
         when = f"{atom.valid_from.day} {atom.valid_from:%B %Y}"
-        lines.append(f'[{number}] "{text}" ({", ".join(filter(None, (who, when)))})')
+        lines.append(f'[{number}] "{_short(text)}" ({", ".join(filter(None, (who, when)))})')
     return lines
+
+
+def _unattributed(text: str) -> tuple[str, str]:
+    """Who said it, if that stands before it, and what was said."""
+    speaker = _SPEAKER.match(text)
+    if speaker is None:
+        return "", text
+    return "you" if speaker[1] == "User" else speaker[1], text[speaker.end() :]
+
+
+def _tells(text: str) -> bool:
+    """Whether it says anything: what is only asked does not, also where the question mark was left out."""
+    told = [each for each in _SENTENCE.split(text) if each and not each.rstrip().endswith(_ASKED)]
+    if not any(map(_WORD.search, told)):
+        return not any(mark in text for mark in _ASKED)
+    opens = _OPENS.match(told[0]) is not None and not text.rstrip().endswith(_SAID)
+    return not opens and _BIDS.match(told[0]) is None
 
 
 def _earlier(question: str, said: Sequence[Message]) -> list[str]:
     """What the user said in this conversation that shares a word with the question, the newest last."""
     wanted = _stems(question)
     texts = [message_text(message).strip() for message in said]
-    return [text for text in texts if not _ASKS.search(text) and wanted & _stems(text)][-2:]
+    return [text for text in texts if _tells(text) and wanted & _stems(text)][-2:]
 
 
 def _said_earlier(texts: Sequence[str]) -> str:
