@@ -98,8 +98,8 @@ def _frame(seat: Seat, path: str, title: str, theme: str | None) -> None:
     ui.add_css(STYLE)
     widgets.styled()
     dark = ui.dark_mode({"dark": True, "light": False}.get(theme or ""))
-    ui.link("Skip to content", "#content").classes("skip")
     with ui.header().classes("items-center"):
+        ui.link("Skip to content", "#content").classes("skip")
         widgets.icon_button("menu", "Pages", lambda: drawer.toggle())
         ui.label(title).classes("title").props('role=heading aria-level="1"')
         ui.space()

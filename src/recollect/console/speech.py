@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -23,7 +23,7 @@ from recollect.types import (
     ToolUseInputDelta,
     ToolUseStart,
 )
-from recollect.types.blocks import MediaBlock, TextBlock, ToolResultBlock, ToolUseBlock
+from recollect.types.blocks import ContentBlock, MediaBlock, TextBlock, ToolResultBlock, ToolUseBlock
 from recollect.types.conversations import StoredMessage, ToolInvocation
 
 PIECE = 600
@@ -254,7 +254,11 @@ def results_in(messages: Sequence[StoredMessage]) -> dict[str, ToolResultBlock]:
 
 def show_stored(message: StoredMessage, results: Mapping[str, ToolResultBlock]) -> None:
     """What of a message is there to be read: its words, files by their names, and tool calls with what they gave."""
-    for each in message.content:
+    _show_blocks(message.content, results)
+
+
+def _show_blocks(blocks: Sequence[ContentBlock], results: Mapping[str, ToolResultBlock]) -> None:
+    for each in blocks:
         if isinstance(each, TextBlock):
             if each.text:
                 words(each.text)
@@ -276,18 +280,29 @@ def is_shown(message: StoredMessage) -> bool:
     return any(not isinstance(each, ToolResultBlock) for each in message.content)
 
 
-def show_talk(messages: Sequence[StoredMessage], who: str, foot: Callable[[StoredMessage], None]) -> None:
-    """The messages of a chat that a person sees; `foot` adds something to each answer."""
+def show_talk(
+    messages: Sequence[StoredMessage],
+    who: str,
+    foot: Callable[[StoredMessage], None],
+    waiting: Collection[str] = (),
+) -> None:
+    """The messages of a chat that a person sees; `foot` adds something to each answer.
+
+    Calls that are `waiting` for a decision are left out: they are shown where it is asked for.
+    """
     results = results_in(messages)
     for message in messages:
-        if not is_shown(message) or message.visibility == "hidden" or message.role == "system":
+        shown = [each for each in message.content if not isinstance(each, ToolUseBlock) or each.id not in waiting]
+        if message.visibility == "hidden" or message.role == "system":
+            continue
+        if not any(not isinstance(each, ToolResultBlock) for each in shown):
             continue
         if message.visibility == "internal" and not message.tool_calls:
             continue
         is_mine = message.role == "user"
-        with widgets.box("mine" if is_mine else "answer", tag="article") as shown:
-            shown.props["aria-label"] = "You said" if is_mine else f"{who} said"
-            show_stored(message, results)
+        with widgets.box("mine" if is_mine else "answer", tag="article") as said:
+            said.props["aria-label"] = "You said" if is_mine else f"{who} said"
+            _show_blocks(shown, results)
             if not is_mine and not message.tool_calls:
                 with widgets.box("line", "foot"):
                     foot(message)

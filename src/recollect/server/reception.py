@@ -30,7 +30,7 @@ COOKIE = "recollect_console"
 LARGEST_FORM = 20_000
 POLICY = (
     "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline';"
-    " img-src 'self' data: blob:; font-src 'self' data:; connect-src 'self' ws: wss:; object-src 'none';"
+    " img-src 'self' data: blob:; font-src 'self' data:; connect-src 'self'; object-src 'none';"
     " base-uri 'self'; form-action 'self'; frame-ancestors 'none'"
 )
 _HEADERS = (

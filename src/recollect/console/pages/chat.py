@@ -117,9 +117,7 @@ class ChatPage:
         self._log.clear()
         with self._log:
             if earlier.messages:
-                show_talk(earlier.messages, self._who, self._foot)
-                if earlier.messages[-1].role == "user" and not earlier.pending:
-                    note("This was not answered: the answer was stopped, or failed. You can go on all the same.")
+                self._gone_on(earlier)
             else:
                 self._welcome(earlier)
         if earlier.pending:
@@ -128,6 +126,23 @@ class ChatPage:
             view.end()
         if self._standing is not None:
             self._standing.show(earlier.session)
+
+    def _gone_on(self, earlier: Earlier) -> None:
+        talk, said = earlier.conversation, earlier.messages
+        if talk is not None and said[0].seq > 1:
+            widgets.go("What was said before", self._seat.link("/conversations", id=talk.id))
+        show_talk(said, self._who, self._foot, {call.id for call in earlier.pending})
+        if said[-1].role == "user" and not earlier.pending:
+            with widgets.box("line"):
+                note(
+                    "There is no answer: it is still on its way, or was stopped, or failed. You can go on all the same."
+                )
+                ui.button("Look again", icon="refresh", on_click=self._seat.doing(self._look_again)).props(
+                    "flat no-caps dense"
+                )
+
+    async def _look_again(self) -> None:
+        await self._show(await self._talk.earlier())
 
     def _foot(self, message: StoredMessage) -> None:
         """What there is to know of an answer that was given before the page was opened."""

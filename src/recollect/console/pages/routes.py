@@ -39,7 +39,7 @@ book.initial_state.transition_to(chat_state="Ask where to", gather=["destination
 async def routes(seat: Seat) -> None:
     """The routes of the agents that are served."""
     if not seat.agents:
-        _nothing(seat)
+        _nothing()
         return
     asked = seat.query.get("agent")
     names = list(seat.agents)
@@ -112,10 +112,11 @@ def _stands(session: SessionState | None) -> None:
             widgets.quiet("Nothing is gathered yet.")
 
 
-def _nothing(seat: Seat) -> None:
+def _nothing() -> None:
     how = (
-        "Agents with routes follow a conversation step by step and gather what they need. Write one, serve it with"
-        " `recollect serve --agents desk:agent`, and its routes are drawn here, with the state of your session lit."
+        "Agents with routes follow a conversation step by step and gather what they need. Write one, and serve it: its"
+        " routes are drawn here, with the state of your session lit."
     )
     with widgets.empty("account_tree", "No agent with routes is served.", how):
         block(EXAMPLE).style("text-align: left")
+        block("recollect serve --agents desk:agent").style("text-align: left")

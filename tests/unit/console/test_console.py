@@ -1,0 +1,132 @@
+"""What the console's pages are made of, without a browser."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from recollect import Agent, Recollect
+from recollect.console.pages.routes import EXAMPLE, _drawn
+from recollect.console.seat import Seat
+from recollect.console.talks import NAMESPACE, AgentTalk, MemoryTalk, SpecTalk, partners, talk_with
+from recollect.console.why import cost_line
+from recollect.errors import NotAllowedError, NotFoundError, ProviderAuthError, RecollectError, StoreUnavailableError
+from recollect.server import ServerSettings
+from recollect.server.callers import Caller, Home, Principal
+from recollect.server.serving import Serving
+from recollect.testing import FlowModel
+from recollect.types import ChatUsage
+from recollect.types.access import Role
+from tests.support.travel import travel_desk
+
+
+def seat(rc: Recollect, role: Role = "admin", of: str | None = "maya", **query: str) -> Seat:
+    async def holds(**_: Any) -> bool:
+        return True
+
+    async def count() -> None:
+        return None
+
+    desk, _ = travel_desk(model=FlowModel(reads={"destination": r"to ([A-Z]\w+)"}))
+    principal = Principal("key_1", "acme", "default", role, of if role == "user" else None)
+    caller = Caller(Home(rc, ServerSettings(), {desk.name: desk}), principal, of)
+    return Seat(caller, query, holds, count, Serving())
+
+
+def test_the_example_of_an_agent_is_one() -> None:
+    made: dict[str, Any] = {}
+    exec(EXAMPLE, made)
+    assert isinstance(made["agent"], Agent)
+    assert "Ask where to" in made["agent"].to_mermaid()
+
+
+def test_labels_of_a_diagram_set_nothing_up() -> None:
+    agent = Agent("Wanda")
+    route = agent.create_route('%%{init: {"securityLevel": "loose"}}%%')
+    route.initial_state.transition_to(chat_state='%%{init: {"securityLevel": "loose"}}%% 100 %')
+    assert "%" not in _drawn(route, None)
+
+
+def test_a_seat_shows_whom_its_credential_is_for_and_links_stay_with_that_user() -> None:
+    rc = Recollect(":memory:")
+    chosen = seat(rc, "app", None, user="noor & co")
+    assert (chosen.user_id, chosen.user.scope.tenant_id) == ("noor & co", "acme")
+    assert chosen.link("/atom", id="atom 1", space=None) == "./atom?user=noor+%26+co&id=atom+1"
+    assert seat(rc, "app", None).user_id is None
+    own = seat(rc, "user", "maya", user="noor")
+    assert (own.user_id, own.may_choose) == ("maya", False)
+    with pytest.raises(NotAllowedError, match="role 'admin'"):
+        own.require_admin()
+
+
+@pytest.mark.parametrize(
+    ("error", "admins", "others"),
+    [
+        (ProviderAuthError("Wrong key sk-1"), "Wrong key sk-1. Set a key", "The model's provider failed"),
+        (StoreUnavailableError("postgres://secret"), "postgres://secret", "The store cannot do that now"),
+        (NotFoundError("atom", "atom_1"), "atom_1", "atom_1"),
+    ],
+)
+def test_what_is_wrong_is_told_in_full_to_those_who_run_the_server(
+    error: RecollectError, admins: str, others: str
+) -> None:
+    rc = Recollect(":memory:")
+    assert seat(rc).words(error).startswith(admins) or admins in seat(rc).words(error)
+    told = seat(rc, "user").words(error)
+    assert others in told
+    assert "secret" not in told
+    assert "sk-1" not in told
+
+
+def test_one_talks_to_agents_that_need_nothing_but_a_message() -> None:
+    rc = Recollect(":memory:")
+    rc.register_agent({"name": "plain", "systemPrompt": "Help."})
+    rc.register_agent({"name": "renamed", "systemPrompt": "Help.", "userMessage": "$question"})
+    rc.register_agent({"name": "toned", "systemPrompt": "$tone"})
+    rc.register_agent(
+        {"name": "spared", "systemPrompt": "$tone", "arguments": {"tone": {"type": "string", "default": "Be kind."}}}
+    )
+    rc.register_agent({"name": "fixed", "systemPrompt": "Help.", "userMessage": "Report."})
+    chair = seat(rc)
+    assert list(partners(chair)) == ["Wanda", "plain", "renamed", "spared"]
+    assert isinstance(talk_with(chair, None), MemoryTalk)
+    assert isinstance(talk_with(chair, "Wanda"), AgentTalk)
+    assert isinstance(talk_with(chair, "renamed"), SpecTalk)
+    for name in ("toned", "nobody"):
+        with pytest.raises(NotFoundError):
+            talk_with(chair, name)
+
+
+async def test_a_chat_that_was_left_for_long_is_not_gone_on_with() -> None:
+    async with Recollect(":memory:", worker=False) as rc:
+        chair = seat(rc)
+        left = await chair.user.conversations.create(NAMESPACE, close_after=0.001)
+        await chair.user.conversations.append_user_message(left.id, "Hello?")
+        now = rc.clock()
+        rc.clock = lambda: now.replace(year=now.year + 1)
+        earlier = await MemoryTalk(chair).earlier()
+    assert (earlier.conversation, earlier.messages) == (None, ())
+    assert earlier.left is not None
+    assert earlier.left.id == left.id
+
+
+async def test_a_session_with_an_agent_is_gone_on_with_until_it_is_ended() -> None:
+    async with Recollect(":memory:", worker=False) as rc:
+        talk = talk_with(seat(rc), "Wanda")
+        said = [item async for item in talk.say("I want to book a flight to Rome")]
+        again = await talk_with(seat(rc), "Wanda").earlier()
+        assert again.session is not None
+        assert again.session.extracted == {"destination": "Rome"}
+        assert [message.role for message in again.messages] == ["user", "assistant"]
+        assert await talk.end()
+        assert not await talk.end()
+        ended = await talk_with(seat(rc), "Wanda").earlier()
+    assert said
+    assert (ended.session, ended.messages) == (None, ())
+
+
+def test_what_an_answer_took_is_told_in_a_line() -> None:
+    assert cost_line(ChatUsage()) == ""
+    assert cost_line(ChatUsage(input_tokens=1_000, output_tokens=1, model="gpt-5")) == "gpt-5 · 1,001 tokens"
+    assert cost_line(ChatUsage(total_tokens=1, cost_usd=0.00123)) == "1 token · $0.0012"
