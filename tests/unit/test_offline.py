@@ -11,6 +11,7 @@ from recollect import OfflineModel, Recollect, TextDelta, request
 from recollect.chat.offline import ALONE, KEPT, NOTHING, SET_UP
 from recollect.errors import ConfigurationError
 from recollect.request import Request
+from recollect.testing import ScriptedModel, says
 from recollect.types import ChatReply, StreamStop, assistant_message, user_message
 from recollect.types.context import WorkingContext
 from recollect.types.memory import Atom, Category, CategoryKind, RecallHit
@@ -171,6 +172,28 @@ async def test_its_answers_become_no_memories_so_that_nothing_is_quoted_twice() 
         assert [line for line in reply.text.splitlines() if line.startswith("[")] == [
             f'[1] "I moved to Lisbon in March." (you, {rc.clock().day} {rc.clock():%B %Y})'
         ]
+
+
+async def test_a_model_that_comes_later_reads_none_of_its_answers() -> None:
+    model = ScriptedModel([says("Maya moved to Lisbon."), says('{"facts": []}')])
+    async with Recollect(":memory:", model=model, extractor="llm") as rc:
+        maya = rc.user("maya")
+        reply = await maya.chat("I moved to Lisbon in March.", model="offline")
+        await maya.conversations.refresh_rolling_summary(str(reply.conversation_id))
+        await maya.conversations.close(str(reply.conversation_id))
+        await rc.jobs.drain()
+    assert len(model.requests) == 2
+    for asked in map(repr, model.requests):
+        assert "I moved to Lisbon in March" in asked
+        assert "No model is set up" not in asked
+
+
+async def test_a_summary_without_a_model_has_what_was_said_and_not_its_answers() -> None:
+    async with Recollect(":memory:") as rc:
+        maya = rc.user("maya")
+        reply = await maya.chat("I moved to Lisbon in March.")
+        summary = await maya.conversations.refresh_rolling_summary(str(reply.conversation_id))
+        assert summary.rolling_summary == "user: I moved to Lisbon in March."
 
 
 async def test_no_model_the_name_and_the_object_mean_the_same() -> None:

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Sequence
 
 from recollect.chat import ChatOptions, Model, run_loop
+from recollect.chat.offline import is_offline
 from recollect.conversations.extractive import extract
 from recollect.conversations.runtime import Runtime
 from recollect.errors import ChatError, NotFoundError, StoreError
@@ -120,6 +121,7 @@ class Summaries:
         self, conversation: Conversation, messages: Sequence[StoredMessage], model: str | Model | None
     ) -> str:
         model = model if model is not None else self._runtime.model
+        messages = [message for message in messages if not is_offline(message.model)]  # it says nothing of its own
         if model is None:
             said = [(message.role, blocks_text(message.content)) for message in messages]
             return storable(extract(conversation.rolling_summary, said))

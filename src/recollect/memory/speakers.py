@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from recollect.types.conversations import Conversation
+from recollect.chat.offline import is_offline
+from recollect.types.conversations import Conversation, StoredMessage
 from recollect.types.jsontext import storable
 
 SPEAKERS = {"user": "User", "assistant": "Assistant"}
@@ -17,3 +18,11 @@ def speakers(conversation: Conversation) -> dict[str, str]:
     named = given if isinstance(given, Mapping) else {}
     one_line = {role: " ".join(storable(name).split()) for role, name in named.items() if isinstance(name, str)}
     return SPEAKERS | {role: name for role, name in one_line.items() if name}
+
+
+def is_heard(message: StoredMessage) -> bool:
+    """Whether memories are made of it: a person saw it, and it is no quotation of memories.
+
+    What the offline model says would be remembered again and again.
+    """
+    return message.role in SPEAKERS and message.visibility == "user" and not is_offline(message.model)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from recollect.chat.offline import OFFLINE
 from recollect.memory.checks import TEXT_LENGTH
-from recollect.memory.speakers import SPEAKERS, speakers
+from recollect.memory.speakers import is_heard, speakers
 from recollect.stores import AtomDraft
 from recollect.types.conversations import Conversation, StoredMessage
 from recollect.types.ids import new_id
@@ -28,9 +27,7 @@ def verbatim_drafts(conversation: Conversation, messages: Sequence[StoredMessage
     drafts = []
     for message in messages:
         said = storable(message.text).strip()
-        if message.role not in SPEAKERS or message.visibility != "user" or not said:
-            continue
-        if message.model == OFFLINE:  # what it says is quoted from memory: it would be remembered again and again
+        if not is_heard(message) or not said:
             continue
         text = f"{named[message.role]}: {said}"
         drafts.append(

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from recollect.memory.extraction.values import Window
 from recollect.memory.neutral import neutral, one_line
 from recollect.memory.recall.dates import Span, read_text
-from recollect.memory.speakers import SPEAKERS, speakers
+from recollect.memory.speakers import SPEAKERS, is_heard, speakers
 from recollect.types.blocks import TextBlock
 from recollect.types.conversations import StoredMessage
 from recollect.types.times import from_micros, to_micros
@@ -72,7 +72,7 @@ def transcribe(window: Window) -> Transcript:
 
 def words_of(message: StoredMessage) -> str:
     """What was said in a message; nothing a tool gave, and nothing that the person could not see."""
-    if message.role not in SPEAKERS or message.visibility != "user":
+    if not is_heard(message):
         return ""
     return "\n\n".join(block.text for block in message.content if isinstance(block, TextBlock) and block.text)
 
