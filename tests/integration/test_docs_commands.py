@@ -17,6 +17,7 @@ from tests.integration.test_docs import PAGES, ROOT
 
 SHELL = re.compile(r"^```(?:console|bash|sh|shell)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"(?<!`)`(recollect [a-z][^`]*)`(?!`)")
+COMMAND: Any = typer.main.get_command(app)
 OPERATORS = {"|", "||", "&", "&&", ";", ">", ">>", "<", "2>"}
 
 
@@ -56,7 +57,7 @@ def _recollects(page: Path, line: str, *, whole: bool) -> Iterator[Line]:
 
 def problem(line: Line) -> str | None:
     """What the command line would say is wrong, or None."""
-    command: Any = typer.main.get_command(app)
+    command = COMMAND
     words = [word for word in line.words if word not in ("…", "...")]
     while (inner := getattr(command, "commands", None)) is not None:
         while words and words[0].startswith("-"):
