@@ -9,9 +9,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from recollect.types.jsontext import storable
+from recollect.types.times import utc_now
 
-EARLIEST, LATEST = datetime(1990, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC)
-"""Outside of these a time is a mistake, and would date memories by it."""
+EARLIEST, AHEAD = datetime(1990, 1, 1, tzinfo=UTC), timedelta(days=1)
+"""A time before the one, or further ahead than the other, is a mistake, and would date memories by it."""
 
 MILLISECONDS = 100_000_000_000
 """Seconds since 1970 have not come so far; whoever writes such a number counts milliseconds."""
@@ -40,7 +41,7 @@ def moment(value: Any) -> datetime | None:
         found = found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
     except (ValueError, OverflowError):
         return None
-    return found if EARLIEST <= found < LATEST else None
+    return found if EARLIEST <= found < utc_now() + AHEAD else None
 
 
 def _counted(number: float) -> datetime:

@@ -6,13 +6,14 @@ A message is `{"conversation": "…", "role": "user", "content": "…", "created
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from recollect.importing import collecting
 from recollect.importing.collecting import MODEL_LENGTH, Collecting
 from recollect.importing.fields import first, items, mapping, moment, short, words
-from recollect.importing.values import ImportedChat, ImportedMessage
+from recollect.importing.values import ImportedChat, ImportedMessage, digest
 
 SOURCE = "jsonl"
 _SPOKEN_BY = {
@@ -55,13 +56,31 @@ def read_chat(raw: Mapping[str, Any]) -> ImportedChat:
     return chat.chat(str(id) if isinstance(id, int) else id, first(raw, *_TITLE), raw)
 
 
-def join_messages(id: str, messages: Sequence[Mapping[str, Any]]) -> ImportedChat:
-    """A chat of the messages that named it, in the order in which they stood."""
+def join_messages(id: str, files: Iterable[Sequence[Mapping[str, Any]]]) -> ImportedChat:
+    """A chat of the messages that named it, in the order in which they stood; what several files have is told once."""
+    messages: list[Mapping[str, Any]] = []
+    repeated, known = 0, set[str]()
+    for lines in files:
+        texts = [json.dumps(line, sort_keys=True) for line in lines]
+        new = [line for line, text in zip(lines, texts, strict=True) if text not in known]
+        repeated += len(lines) - len(new)
+        known.update(texts)
+        messages += new
     chat = Collecting(SOURCE, next((at for raw in messages if (at := moment(first(raw, *_TIME)))), None))
+    chat.leave_out(collecting.REPEATED, repeated)
     for message in messages:
         _read(message, chat, {})
     titles = (raw.get("conversation_title") or raw.get("title") for raw in messages)
     return chat.chat(id, next((title for title in titles if isinstance(title, str)), None))
+
+
+def opening(messages: Sequence[Mapping[str, Any]]) -> str:
+    """What tells a chat that nobody named from others: its first words, with their time if they have one."""
+    for raw in messages:
+        for said in join_messages("", [[raw]]).messages:
+            if said.role != "system":
+                return digest(said.role, said.text, "" if said.created_at is None else said.created_at.isoformat())
+    return ""
 
 
 def _read(raw: Any, chat: Collecting, whole: Mapping[str, Any]) -> None:
@@ -106,6 +125,7 @@ def _part(part: Any) -> str:
     if not isinstance(part, dict):
         return words(part)
     kind = words(part.get("type"))
-    if text := words(first(part, "text", "content")):
+    said = first(part, "text", "content")
+    if text := words(mapping(said).get("value", said)):
         return text
     return "[image]" if "image" in kind else "[audio]" if "audio" in kind else "[file]" if "file" in kind else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -33,12 +33,24 @@ _LONG_AGO = datetime(1, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
+class Piece:
+    """What of a chat stands in one file: `spans` are the places, each where it begins and how long it is."""
+
+    file: ChatFile
+    spans: array[int] = field(default_factory=lambda: array("Q"), repr=False)
+
+    def read(self) -> list[Any]:
+        """The values that stand there."""
+        spans = self.spans
+        return [value_at(self.file, spans[i], spans[i + 1]) for i in range(0, len(spans), 2)]
+
+
+@dataclass(frozen=True, slots=True)
 class Entry:
-    """A chat of an export, without its words: `spans` are the places of what it is made of."""
+    """A chat of an export, without its words. One that `is_lines` may stand in several files."""
 
     id: str
-    file: ChatFile
-    spans: array[int] = field(repr=False)
+    pieces: Sequence[Piece]
     is_lines: bool
     messages: int
     began_at: datetime | None
@@ -65,10 +77,13 @@ class Export:
         self.skipped: Counter[str] = Counter()
         self._stack = ExitStack()
         self._found: dict[str, Entry] = {}
+        self._lines: dict[str, list[Piece]] = {}
         self._goes_on = goes_on
         try:
             for file in open_files(source, self._stack):
                 self._search(file)
+            for id, pieces in self._lines.items():
+                self._keep(jsonl.join_messages(id, map(Piece.read, pieces)), pieces, is_lines=True)
         except BaseException:
             self._stack.close()
             raise
@@ -88,15 +103,17 @@ class Export:
 
     def read(self, entry: Entry) -> ImportedChat:
         """A chat with its messages."""
-        spans = entry.spans
-        found = [value_at(entry.file, spans[i], spans[i + 1]) for i in range(0, len(spans), 2)]
-        return jsonl.join_messages(entry.id, found) if entry.is_lines else self._reader(found[0])
+        if entry.is_lines:
+            return jsonl.join_messages(entry.id, map(Piece.read, entry.pieces))
+        [[chat]] = map(Piece.read, entry.pieces)
+        return self._reader(chat)
 
     def __iter__(self) -> Iterator[ImportedChat]:
         return map(self.read, self.entries)
 
     def _search(self, file: ChatFile) -> None:
-        lines: dict[str, array[int]] = {}
+        named: dict[str, Piece] = {}
+        unnamed = Piece(file)
         known = unknown = 0
         for found in values(file):
             if isinstance(found, Unreadable):
@@ -105,17 +122,19 @@ class Export:
                 continue
             self._detect(found.value)
             if self.format in ("auto", jsonl.SOURCE) and jsonl.is_message(found.value):
-                spans = lines.setdefault(jsonl.conversation_of(found.value) or file.name, array("Q"))
-                spans.extend((found.offset, found.length))
+                id = jsonl.conversation_of(found.value)
+                piece = unnamed if id is None else named.setdefault(id, Piece(file))
+                piece.spans.extend((found.offset, found.length))
                 known += 1
             elif self._take(found, file):
                 known += 1
             else:
                 unknown += 1
-            self._goes_on(len(self._found) + len(lines))
-        for id, spans in lines.items():
-            messages = [value_at(file, spans[i], spans[i + 1]) for i in range(0, len(spans), 2)]
-            self._keep(jsonl.join_messages(id, messages), file, spans, is_lines=True)
+            self._goes_on(len(self._found) + len(self._lines) + len(named))
+        if unnamed.spans:  # files of other chats may have the same name
+            named[f"{file.name}:{jsonl.opening(unnamed.read())}"] = unnamed
+        for id, piece in named.items():
+            self._lines.setdefault(id, []).append(piece)
         if unknown and not known:
             raise ImportFormatError(file.name, self._unknown())
 
@@ -127,14 +146,14 @@ class Export:
         if mapping(found.value).get("is_do_not_remember") is True:
             self.skipped[NOT_REMEMBERED] += 1
             return True
-        self._keep(self._reader(found.value), file, array("Q", (found.offset, found.length)), is_lines=False)
+        self._keep(self._reader(found.value), [Piece(file, array("Q", (found.offset, found.length)))], is_lines=False)
         return True
 
-    def _keep(self, chat: ImportedChat, file: ChatFile, spans: array[int], *, is_lines: bool) -> None:
+    def _keep(self, chat: ImportedChat, pieces: Sequence[Piece], *, is_lines: bool) -> None:
         if not any(message.role != "system" for message in chat.messages):
             self.skipped[NOTHING_SAID] += 1
             return
-        entry = Entry(chat.id, file, spans, is_lines, len(chat.messages), chat.began_at, chat.ended_at)
+        entry = Entry(chat.id, pieces, is_lines, len(chat.messages), chat.began_at, chat.ended_at)
         other = self._found.get(chat.id)
         if other is not None:
             self.skipped[TWICE] += 1

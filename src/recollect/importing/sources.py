@@ -95,11 +95,10 @@ def _zipped(name: str, file: IO[bytes], stack: ExitStack, most: int, depth: int 
         for info in sorted(wanted, key=lambda info: info.filename):
             unpacked = _temporary(stack)
             most -= _unpack(name, archive, info, unpacked, most)
-            told = PurePosixPath(info.filename).name
             if nested and zipfile.is_zipfile(unpacked):
-                yield from _zipped(f"{name}/{told}", unpacked, stack, most, depth + 1)
+                yield from _zipped(f"{name}/{info.filename}", unpacked, stack, most, depth + 1)
             elif not nested:
-                yield _plain(told, unpacked, stack)
+                yield _plain(info.filename, unpacked, stack)
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
         raise ImportFormatError(name, f"the zip is damaged, or cut off: {error}. Download it again.") from error
 

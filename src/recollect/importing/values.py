@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -68,25 +69,28 @@ class ImportedChat:
     @property
     def keys(self) -> tuple[str, ...]:
         """What each message is known by when the chat is imported again; no two are alike."""
-        seen: dict[str, int] = {}
-        found = []
+        times: Counter[str] = Counter()
+        found: dict[str, None] = {}
         for message in self.messages:
-            key = message.id or f"sha256:{_digest(message.role, message.text)}"
-            key = key if len(key) <= _KEY_LENGTH else f"sha256:{_digest(key)}"
-            seen[key] = seen.get(key, 0) + 1
-            found.append(key if seen[key] == 1 else f"{key}#{seen[key]}")
+            told = message.id or f"sha256:{digest(message.role, message.text)}"
+            key = told = told if len(told) <= _KEY_LENGTH else f"sha256:{digest(told)}"
+            times[told] += 1
+            while key in found:
+                key = f"{told}#{times[told]}"
+                times[told] += key in found
+            found[key] = None
         return tuple(found)
 
     @property
     def digest(self) -> str:
         """The same for the same messages in the same order."""
-        return _digest(*self.keys)
+        return digest(*self.keys)
 
     @property
     def session_id(self) -> str:
         """What its conversations are found by."""
         name = f"{self.source}:{self.id}"
-        return name if len(name) <= _KEY_LENGTH else f"{self.source}:sha256:{_digest(self.id)}"
+        return name if len(name) <= _KEY_LENGTH else f"{self.source}:sha256:{digest(self.id)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +147,9 @@ _KEY_LENGTH = 400
 """Keys may have 500 characters, and a number may follow."""
 
 
-def _digest(*texts: str) -> str:
+def digest(*texts: str) -> str:
+    """The same for the same texts in the same order, and for no others."""
+
     def fed(hashed: hashlib._Hash, text: str) -> hashlib._Hash:
         encoded = text.encode(errors="surrogatepass")
         hashed.update(f"{len(encoded)}:".encode() + encoded)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import zipfile
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recollect.errors import ImportFormatError, InvalidArgumentError
-from recollect.importing import ImportedChat, json_values, read_chats, sources
+from recollect.importing import ImportedChat, ImportedMessage, json_values, read_chats, sources
 from recollect.importing.reading import Export
+from recollect.types.times import utc_now
 from tests.unit.importing.exports import MARCH, claude_chat, claude_message, gpt_chat, said, written, zipped
 from tests.unit.importing.test_chatgpt import JSON
 
@@ -219,5 +221,65 @@ def test_values_are_found_where_they_stand_however_the_file_is_read(
 
 
 def test_keys_tell_equal_messages_apart() -> None:
-    chat = ImportedChat("jsonl", "x" * 3_000, None, ())
-    assert len(chat.session_id) < 500
+    said = [ImportedMessage("user", text, id=id) for text, id in (("a", "x"), ("b", "x"), ("c", "x#2"), ("d", "x"))]
+    said += [
+        ImportedMessage("user", "Hi"),
+        ImportedMessage("user", "Hi"),
+        ImportedMessage("user", "x" * 900, id="y" * 900),
+    ]
+    for count in range(1, len(said) + 1):
+        keys = ImportedChat("jsonl", "c", None, tuple(said[:count])).keys
+        assert len(set(keys)) == count
+        assert keys == ImportedChat("jsonl", "c", None, tuple(said)).keys[:count]
+        assert max(map(len, keys)) < 500
+
+
+def test_a_chat_of_a_long_name_is_found_by_a_short_one() -> None:
+    assert len(ImportedChat("jsonl", "x" * 3_000, None, ()).session_id) < 500
+
+
+def test_a_chat_over_several_files_is_one_and_copies_of_a_file_add_nothing(tmp_path: Path) -> None:
+    january = [{"conversation": "c", "role": "user", "content": "January"}]
+    february = [{"conversation": "c", "role": "user", "content": "February"}]
+    for name, lines in (("1", january), ("2", february), ("3", january + february)):
+        written(tmp_path / f"{name}.jsonl", lines)
+    with Export(tmp_path) as export:
+        [chat] = export
+        assert [message.text for message in chat.messages] == ["January", "February"]
+        assert chat.left_out == {"in another file of the export as well": 2}
+        assert not export.skipped
+
+
+def test_chats_without_a_name_are_apart_though_their_files_are_called_the_same(tmp_path: Path) -> None:
+    ok = {"role": "assistant", "content": "ok"}
+    texts = ("My cat is Tom", "My dog is Rex")
+    files = [[{"role": "system", "content": "Be kind."}, {"role": "user", "content": text}, ok] for text in texts]
+    with zipfile.ZipFile(tmp_path / "both.zip", "w") as archive:
+        for folder, lines in zip("ab", files, strict=True):
+            (tmp_path / folder).mkdir()
+            path = written(tmp_path / folder / "chat.jsonl", lines)
+            archive.write(path, f"{folder}/chat.jsonl")
+    for source in (tmp_path, tmp_path / "both.zip"):
+        assert [[each.text for each in chat.messages[1:]] for chat in read_chats(source)] == [[t, "ok"] for t in texts]
+    cat, dog, grown = [
+        next(iter(read_chats(path))).session_id
+        for path in (
+            tmp_path / "a" / "chat.jsonl",
+            tmp_path / "b" / "chat.jsonl",
+            written(tmp_path / "chat.jsonl", [*files[0], ok]),
+        )
+    ]
+    assert cat == grown != dog
+
+
+def test_a_time_that_has_not_come_yet_is_none(tmp_path: Path) -> None:
+    ahead = (utc_now() + timedelta(days=2)).isoformat()
+    lines = [{"role": "user", "content": "One", "created_at": MARCH}, {"role": "user", "content": "Two", "time": ahead}]
+    [chat] = read_chats(written(tmp_path / "c.jsonl", lines))
+    assert {message.created_at for message in chat.messages} == {datetime.fromtimestamp(MARCH, UTC)}
+
+
+def test_texts_of_openais_threads_are_read(tmp_path: Path) -> None:
+    content = [{"type": "text", "text": {"value": "Hi", "annotations": []}}]
+    [chat] = read_chats(written(tmp_path / "c.jsonl", [{"role": "user", "content": content}]))
+    assert [message.text for message in chat.messages] == ["Hi"]
