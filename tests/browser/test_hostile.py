@@ -6,7 +6,7 @@ from playwright.async_api import Page, expect
 
 from tests.browser.serving import Site
 from tests.browser.talking import answers, begin_anew, say
-from tests.browser.watching import PHONE, shot
+from tests.browser.watching import PHONE, looks, shot
 from tests.browser.world import HOSTILE
 
 
@@ -39,6 +39,31 @@ async def test_what_is_said_and_answered_is_shown_as_it_was_written(world: Site,
     await page.get_by_role("article").first.get_by_role("link").click()
     await expect(page.get_by_role("article").first).to_contain_text(HOSTILE[0])
     await nothing_ran(page, "Conversations")
+
+
+async def test_the_marks_of_an_answer_are_drawn_and_nothing_else_in_it_is(world: Site, page: Page) -> None:
+    await page.goto(world.at(user="mallory-h5"))
+    for number in range(2):
+        if number:
+            await page.reload()  # as it came, and as it is stored
+            answer = answers(page).last
+        else:
+            answer = await say(page, "Use marks")
+        await expect(answer.get_by_role("heading", level=3)).to_have_text("Plan for <b>Lisbon</b>")
+        await expect(answer.locator("strong")).to_have_text("Pack")
+        await expect(answer.locator("em")).to_have_text("night")
+        await expect(answer.locator("code")).to_have_text("--fast")
+        await expect(answer.locator("pre")).to_have_text("print(\"<script>document.title='ran'</script>\")")
+        await expect(answer).to_contain_text("[here](javascript:document.title='ran')")
+        await expect(answer).to_contain_text("[7]")
+        links = answer.get_by_role("link")
+        assert [await link.get_attribute("href") for link in await links.all()] == [
+            "https://example.com/madrid",
+            "https://example.com/help",
+        ]
+        assert "noopener" in str(await links.first.get_attribute("rel"))
+        await nothing_ran(page, "Chat")
+    await looks(page, "chat-marks")
 
 
 async def test_titles_that_would_break_a_diagram_are_drawn_as_they_are(world: Site, page: Page) -> None:

@@ -26,6 +26,18 @@ HOSTILE = (
     "\u202eright to left \u05e9\u05dc\u05d5\u05dd \U0001f9d1\u200d\U0001f680",
 )
 """What nobody may say to a page that would run it."""
+MARKED = """# Plan for <b>Lisbon</b>
+
+1. **Pack** light
+2. Take the *night* train
+   - via [Madrid](https://example.com/madrid)
+   - not via [here](javascript:document.title='ran')
+
+```python
+print("<script>document.title='ran'</script>")
+```
+
+Use `--fast` [7], and see https://example.com/help."""
 USAGE = ChatUsage(input_tokens=120, output_tokens=34, total_tokens=154, cost_usd=0.0021)
 
 
@@ -57,6 +69,8 @@ def _step(request: ChatRequest) -> Step:
         return calls("lookup", saying="Let me look.", order=7)
     if "pay" in said and "pay" in names:
         return calls("pay", amount=12)
+    if "marks" in said:
+        return says(MARKED, chunks=5, usage=USAGE)
     thinking = "The user wants me to think." if "think" in said else ""
     return says(f"You said: {said}", chunks=5, usage=USAGE, thinking=thinking)
 

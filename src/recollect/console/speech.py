@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -14,6 +13,7 @@ from nicegui.elements.mixins.text_element import TextElement
 
 from recollect.console import widgets
 from recollect.console.parts import block, inline, note, words
+from recollect.console.prose import draw, is_plain
 from recollect.types import (
     ReplyDelta,
     TextDelta,
@@ -28,7 +28,6 @@ from recollect.types.conversations import StoredMessage, ToolInvocation
 
 PIECE = 600
 """A streamed text is shown in pieces of about so many characters: what is sent again with each of them stays small."""
-_NUMBER = re.compile(r"\[(\d{1,3})\]")
 
 Decide = Callable[[bool], Any]
 
@@ -56,27 +55,13 @@ class Flow:
                 self._last = inline("")
         self._last.text += new
 
-    def cite(self, addresses: Sequence[tuple[str, str]]) -> None:
-        """Make links of the numbers in brackets: each has an address, and what it stands for in words."""
+    def finish(self, addresses: Sequence[tuple[str, str]]) -> None:
+        """It is complete: draw its marks, and links where its numbers in brackets lead."""
         self.flush()
-        if not _NUMBER.search(self.text):
-            return
-        self._root.clear()
-        with self._root:
-            _cited(self.text, addresses)
-
-
-def _cited(text: str, addresses: Sequence[tuple[str, str]]) -> None:
-    end = 0
-    for found in _NUMBER.finditer(text):
-        number = int(found[1])
-        if not 1 <= number <= len(addresses):
-            continue
-        inline(text[end : found.start()])
-        address, what = addresses[number - 1]
-        widgets.named(ui.link(found[0], address).classes("cite"), f"Memory {number}: {widgets.cut(what, 120)}")
-        end = found.end()
-    inline(text[end:])
+        if not is_plain(self.text):
+            self._root.clear()
+            with self._root:
+                draw(self.text, addresses)
 
 
 class ToolCard:
@@ -141,7 +126,7 @@ class ToolCard:
 
 
 class AnswerView:
-    """An answer while it comes."""
+    """An answer while it comes. `addresses` are where the numbers in it lead, once that is known."""
 
     def __init__(self, who: str) -> None:
         self.root = widgets.box("answer", tag="article").props("aria-busy=true")
@@ -154,6 +139,8 @@ class AnswerView:
         self._thinking: Flow | None = None
         self._flows: list[Flow] = []
         self._thoughts: list[Flow] = []
+        self._finished = 0
+        self.addresses: Sequence[tuple[str, str]] = ()
         self.cards: dict[str, ToolCard] = {}
 
     @property
@@ -210,10 +197,6 @@ class AnswerView:
         for call in calls:
             self._card(call.id, call.name, call.input).ask(partial(decide, call.id))
 
-    def cite(self, addresses: Sequence[tuple[str, str]]) -> None:
-        for flow in self._flows:
-            flow.cite(addresses)
-
     def remark(self, text: str, *, is_wrong: bool = False) -> None:
         with self._parts:
             note(text, is_wrong=is_wrong)
@@ -227,6 +210,9 @@ class AnswerView:
     def end(self) -> None:
         """Nothing more comes."""
         self.flush()
+        for flow in self._flows[self._finished :]:
+            flow.finish(self.addresses)
+        self._finished = len(self._flows)
         self._waiting.set_visibility(False)
         self.root.props("aria-busy=false")
 
@@ -254,13 +240,15 @@ def results_in(messages: Sequence[StoredMessage]) -> dict[str, ToolResultBlock]:
 
 def show_stored(message: StoredMessage, results: Mapping[str, ToolResultBlock]) -> None:
     """What of a message is there to be read: its words, files by their names, and tool calls with what they gave."""
-    _show_blocks(message.content, results)
+    _show_blocks(message.content, results, is_marked=message.role == "assistant")
 
 
-def _show_blocks(blocks: Sequence[ContentBlock], results: Mapping[str, ToolResultBlock]) -> None:
+def _show_blocks(blocks: Sequence[ContentBlock], results: Mapping[str, ToolResultBlock], *, is_marked: bool) -> None:
     for each in blocks:
         if isinstance(each, TextBlock):
-            if each.text:
+            if is_marked and not is_plain(each.text):
+                draw(each.text)
+            elif each.text:
                 words(each.text)
         elif isinstance(each, MediaBlock):
             widgets.chip(f"{each.type}: {each.name or each.mime_type or 'without a name'}")
@@ -302,7 +290,7 @@ def show_talk(
         is_mine = message.role == "user"
         with widgets.box("mine" if is_mine else "answer", tag="article") as said:
             said.props["aria-label"] = "You said" if is_mine else f"{who} said"
-            _show_blocks(shown, results)
+            _show_blocks(shown, results, is_marked=not is_mine)
             if not is_mine and not message.tool_calls:
                 with widgets.box("line", "foot"):
                     foot(message)

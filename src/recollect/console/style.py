@@ -47,6 +47,13 @@ pre.block { font: .8125rem/1.5 ui-monospace, "SF Mono", Menlo, Consolas, monospa
 .answer { display: flex; flex-direction: column; gap: .4rem; min-width: 0; max-width: 100%; }
 .answer .foot { min-height: 1.75rem; margin-left: -.25rem; }
 .answer .foot .q-btn { font-size: .8125rem; }
+/* Blocks keep their distance; white space between them was taken out. */
+.prose + .prose, .prose + pre.block, pre.block + .prose { margin-top: .6rem; }
+.prose.item + .prose.item { margin-top: .15rem; }
+.prose.heading { font-weight: 600; font-size: 1.05rem; margin-top: .9rem; }
+.prose.item { text-indent: -1.2rem; } .prose.item .mark { display: inline-block; min-width: 1.2rem; text-indent: 0; }
+.prose code { font: .875em ui-monospace, "SF Mono", Menlo, Consolas, monospace; background: rgba(127, 127, 127, .16);
+  border-radius: .25rem; padding: .05em .3em; }
 .cite { font-size: .85em; font-weight: 600; text-decoration: none; padding: 0 .1em; }
 .cite:hover { text-decoration: underline; }
 .tool { border: 1px solid var(--edge); border-radius: .5rem; background: var(--surface); width: 100%;

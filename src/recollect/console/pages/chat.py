@@ -213,7 +213,7 @@ class ChatPage:
         seat = self._seat
         view.tell(answer.text)
         view.tools(answer.tools)
-        view.cite(addresses(seat, answer))
+        view.addresses = addresses(seat, answer)
         for problem in answer.problems:
             error = problem.error
             what = seat.words(error) if isinstance(error, RecollectError) else "the server's log says why."
