@@ -18,7 +18,7 @@ from recollect.testing import ScriptedModel
 async def test_the_sample_user_is_put_there_once_with_cited_memories_in_two_times() -> None:
     async with Recollect(":memory:") as rc:
         assert await put_sample(rc)
-        assert not await put_sample(rc)
+        assert await put_sample(rc)
         maya = rc.user(USER)
         assert len(await maya.conversations.list()) == 3
         [space] = [each for each in await maya.memory.list_spaces() if each.name == SPACE]
@@ -30,6 +30,27 @@ async def test_the_sample_user_is_put_there_once_with_cited_memories_in_two_time
         before = await maya.memory.list_atoms(space.id, valid_at="2025-01-01T00:00:00Z")
         assert "Maya lives in Porto, in Rua das Flores." in {each.text for each in before}
         assert {each.canonical_name for each in await maya.memory.search_entities(space.id, "Ana")} == {"Ana"}
+
+
+@pytest.mark.parametrize("user", [USER, "ana"])
+async def test_nobody_made_up_comes_into_a_store_that_is_in_use(user: str) -> None:
+    async with Recollect(":memory:") as rc:
+        await rc.user(user).conversations.create("chat")
+        assert not await put_sample(rc)
+        maya = rc.user(USER)
+        assert not await maya.memory.list_spaces()
+        assert len(await maya.conversations.list()) == (user == USER)
+
+
+def test_the_guide_names_maya_only_where_she_is_made_up() -> None:
+    for has_sample in (True, False):
+        guide = "\n".join(demo._guide("http://127.0.0.1:1", "x.db", False, has_sample))
+        assert ("user=maya" in guide) is has_sample
+        assert "What you say stays in x.db" in guide
+
+
+def test_the_guide_repeats_no_password() -> None:
+    assert "secret" not in "".join(demo._guide("http://127.0.0.1:1", "postgresql://me:secret@db/x", False, True))
 
 
 async def test_the_sample_asks_no_model_also_where_there_is_one() -> None:

@@ -42,8 +42,9 @@ def demo(
 
     try:
         options = _options(url, port, model)
+        has_sample = asyncio.run(_put_sample(url))
         logging.getLogger("recollect.server.access").setLevel(logging.WARNING)
-        code = serve.run(options, lambda address: _guide(address, url, open_browser))
+        code = serve.run(options, lambda address: _guide(address, url, open_browser, has_sample))
     except RecollectError as error:
         fail(str(error))
     raise typer.Exit(code)
@@ -57,7 +58,6 @@ def _options(url: str, port: int | None, model: str | None) -> ServeOptions:
     from recollect.console import console_face
 
     console_face()  # what is missing is told before anything is made
-    asyncio.run(_put_sample(url))
     return ServeOptions(
         url=url,
         host=HOST,
@@ -69,12 +69,12 @@ def _options(url: str, port: int | None, model: str | None) -> ServeOptions:
     )
 
 
-async def _put_sample(url: str) -> None:
+async def _put_sample(url: str) -> bool:
     from recollect.app import Recollect
     from recollect.demo.sample import put_sample
 
     async with Recollect(url, worker=False) as rc:
-        await put_sample(rc)
+        return await put_sample(rc)
 
 
 def _free(port: int) -> int:
@@ -90,17 +90,17 @@ def _free(port: int) -> int:
     raise ConfigurationError(f"The ports {port} to {port + TRIES - 1} are all taken: name another with --port.")
 
 
-def _guide(address: str, url: str, open_browser: bool) -> list[str]:
+def _guide(address: str, url: str, open_browser: bool, has_sample: bool) -> list[str]:
     console = f"{address}/console/"
     if open_browser:
         webbrowser.open(console)
-    return [
-        "",
-        "Things to try:",
-        f'  1. Open {console} and say something of yourself: "I moved to Lisbon in March, and I\'m vegetarian now."',
-        '  2. Press "New conversation", and ask: "What do I eat?" What you said is quoted, with where you said it.',
-        f"  3. Look around in the memory of Maya, whom we made up: {console}memory?user=maya",
-        '  4. Choose the agent Tables in the chat, and say: "A table for two tomorrow". Routes shows where you are.',
-        "",
-        f"What you say stays in {url}. Ctrl-C stops.",
+    tries = [
+        f'Open {console} and say something of yourself: "I moved to Lisbon in March, and I\'m vegetarian now."',
+        'Press "New conversation", and ask: "What do I eat?" What you said is quoted, with where you said it.',
+        'Choose the agent Tables in the chat, and say: "A table for two tomorrow". Routes shows where you are.',
     ]
+    if has_sample:
+        tries.append(f"Look around in the memory of Maya, whom we made up: {console}memory?user=maya")
+    numbered = (f"  {number}. {each}" for number, each in enumerate(tries, 1))
+    place = "that database" if "://" in url else url  # a URL may hold a password
+    return ["", "Things to try:", *numbered, "", f"What you say stays in {place}. Ctrl-C stops."]

@@ -41,10 +41,14 @@ _TALKS = (
 
 
 async def put_sample(rc: Recollect) -> bool:
-    """Put Maya there unless she is already; gives whether she is new. No model is asked."""
+    """Put Maya into a store that is empty; gives whether she is there, now or since before. No model is asked."""
     maya = rc.user(USER)
-    if await maya.conversations.list(limit=1):
-        return False
+    if await maya.conversations.list(NAMESPACE, limit=1):
+        return True
+    if await rc.store.conversations.everyones(
+        tenant_id=None, app_id=None, user_id=None, namespace=None, after="", limit=1
+    ):
+        return False  # real people are in it: nobody made up belongs among them
     said = [await _kept(maya, when, title, turns) for when, title, turns in _TALKS]
     space = await maya.memory.create_space(SPACE, once=True)
 
