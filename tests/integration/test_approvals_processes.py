@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
-import sys
-import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,7 +12,7 @@ import pytest
 from recollect import AlreadyDecidedError, Recollect, ToolCall, message_text, tool
 from recollect.chat.history import is_sound
 from recollect.testing import FunctionModel, ScriptedModel, calls, says
-from tests.support.children import ROOT, Child
+from tests.support.children import Child
 from tests.support.programs import USER, heard, say
 
 FIVE = ToolCall("c1", "pay", {"amount": 5})
@@ -77,17 +73,7 @@ async def chat(job: dict[str, Any]) -> None:
 @asynccontextmanager
 async def process(program: str) -> AsyncIterator[Child]:
     """A process of this file."""
-    errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the child
-    started = Child(
-        await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", __name__, program),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=errors,
-            cwd=ROOT,
-        ),
-        errors,
-    )
+    started = await Child.start(f"{__name__}:{program}")
     try:
         await started.until("ready")
         yield started
@@ -165,14 +151,3 @@ async def test_a_chat_is_approved_in_another_process(url: str, tmp_path: Path) -
         await second.go(url=url, conversation=said["conversation"], ledger=str(ledger), holds=False)
         assert (await second.until("ended"))["ended"] == "Done."
     assert paid(ledger) == ["5"]
-
-
-def main() -> None:
-    say(ready=True)
-    line = sys.stdin.readline()
-    if line:
-        asyncio.run({"decide": decide, "chat": chat}[sys.argv[1]](json.loads(line)))
-
-
-if __name__ == "__main__":
-    main()

@@ -6,14 +6,13 @@ import asyncio
 import json
 import os
 import signal
-import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import IO, Any
 
-ROOT = Path(__file__).parents[2]
+from tests.support.nursery import ForkedProcess, fork
+
 Said = dict[str, Any]
 
 
@@ -24,7 +23,7 @@ class Child:
     `said` is everything it has printed so far, one JSON object for each line.
     """
 
-    def __init__(self, process: asyncio.subprocess.Process, errors: IO[bytes]) -> None:
+    def __init__(self, process: ForkedProcess, errors: IO[bytes]) -> None:
         self._process = process
         self._errors = errors
         self._news = asyncio.Condition()
@@ -35,17 +34,7 @@ class Child:
     @classmethod
     async def start(cls, program: str) -> Child:
         errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the child
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "tests.support.programs",
-            program,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=errors,
-            cwd=ROOT,
-            limit=2**22,
-        )
+        process = await fork(program, errors.fileno())
         return cls(process, errors)
 
     @property
@@ -54,9 +43,7 @@ class Child:
 
     async def go(self, **job: Any) -> None:
         """Send it a line: the first is its job, later ones mean what the program makes of them."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(job).encode() + b"\n")
-        await self._process.stdin.drain()
+        await self._process.write(json.dumps(job).encode() + b"\n")
 
     async def until(self, wanted: Callable[[Said], bool] | str, seconds: float = 20) -> Said:
         """The first thing it said that is wanted: that has the key, or for which the function is true."""
@@ -98,13 +85,11 @@ class Child:
     async def end(self) -> None:
         """Whatever state it is in, leave nothing of it."""
         await self.kill()
-        assert self._process.stdin is not None
-        self._process.stdin.close()
+        self._process.close()
         self.errors()
         self._errors.close()
 
     async def _listen(self) -> None:
-        assert self._process.stdout is not None
         try:
             while (line := await self._process.stdout.readline()).endswith(b"\n"):  # the last may be cut off
                 async with self._news:

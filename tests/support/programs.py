@@ -1,4 +1,4 @@
-"""What child processes run: `python -m tests.support.programs NAME`, with a job as a line of JSON on standard input.
+"""What child processes run (`tests.support.nursery` forks them), with a job as a line of JSON on standard input.
 
 They print one line of JSON for each thing the store has acknowledged, after the call has returned.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import importlib
 import itertools
 import json
 import os
@@ -211,12 +212,11 @@ PROGRAMS = {
 }
 
 
-def main() -> None:
+def run(program: str) -> None:
+    """Run a program of this file, or of another (`module:name`), when its job comes, if one does."""
+    module, _, name = program.rpartition(":")
+    found = getattr(importlib.import_module(module), name) if module else PROGRAMS[name]
     say(ready=True)
     line = sys.stdin.readline()
     if line:
-        asyncio.run(PROGRAMS[sys.argv[1]](json.loads(line)))
-
-
-if __name__ == "__main__":
-    main()
+        asyncio.run(found(json.loads(line)))

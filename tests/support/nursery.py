@@ -1,0 +1,157 @@
+"""A process that has imported everything already and forks children: each is a process of its own, at once.
+
+Most of what tests of several processes took was Python importing us, again and again. `python -m tests.support.nursery`
+takes orders from the socket that is its standard input: the name of a program, with the ends of the pipes that are to
+be its standard input and output, a file for its errors, and a socket that is told its process id, and how it ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import traceback
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+_ENDED_BY_ERROR = 1
+_lock = threading.Lock()
+_order: socket.socket | None = None
+
+
+class ForkedProcess:
+    """A forked child: what a test needs of `asyncio.subprocess.Process`."""
+
+    def __init__(self, pid: int, stdin: int, stdout: asyncio.StreamReader, told: Streams) -> None:
+        self.pid = pid
+        """Nobody else's until `close`: the process is not quite gone before."""
+        self.stdout = stdout
+        self.returncode: int | None = None
+        self._stdin: int | None = stdin
+        self._told, self._watcher = told
+
+    async def write(self, data: bytes) -> None:
+        """To its standard input."""
+        assert self._stdin is not None, "the child's input is closed"
+        while data:
+            data = data[await asyncio.to_thread(os.write, self._stdin, data) :]
+
+    def close(self) -> None:
+        """Its standard input, and what is left of it when it has ended."""
+        stdin, self._stdin = self._stdin, None
+        if stdin is not None:
+            os.close(stdin)
+        self._watcher.close()
+
+    async def wait(self) -> int:
+        if self.returncode is None:
+            self.returncode = int(await self._told.readline())
+        return self.returncode
+
+
+async def fork(program: str, errors: int) -> ForkedProcess:
+    """A process that runs a program (`tests.support.programs.run`), with its errors in a file."""
+    stdin, our_stdin = os.pipe()
+    our_stdout, stdout = os.pipe()
+    our_told, told = socket.socketpair()
+    try:
+        with _lock, told:
+            socket.send_fds(_nursery(), [json.dumps(program).encode()], [stdin, stdout, errors, told.fileno()])
+    finally:
+        for end in (stdin, stdout):
+            os.close(end)
+    watcher = await asyncio.open_connection(sock=our_told)
+    pid = int(await watcher[0].readline())
+    return ForkedProcess(pid, our_stdin, await _reader(our_stdout), watcher)
+
+
+async def _reader(end: int) -> asyncio.StreamReader:
+    reader = asyncio.StreamReader(limit=2**22)
+    pipe = os.fdopen(end, "rb", buffering=0)
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
+    return reader
+
+
+def _nursery() -> socket.socket:
+    """The socket of this process's own, which ends when the socket does."""
+    global _order
+    if _order is None:
+        _order, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            command = [sys.executable, "-m", __name__]
+            started = subprocess.Popen(command, stdin=theirs.fileno(), stdout=subprocess.DEVNULL, cwd=ROOT)
+        atexit.register(_end, _order, started)
+    return _order
+
+
+def _end(order: socket.socket, started: subprocess.Popen[bytes]) -> None:
+    order.close()
+    started.wait(10)
+
+
+def main() -> None:
+    import recollect.stores.postgres  # noqa: F401 - so that no child has to
+    from tests.support.programs import run
+
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # those who watch a child need nobody to wait for them
+    with socket.socket(fileno=0) as orders:
+        while True:
+            message, ends, _, _ = socket.recv_fds(orders, 2**16, 4)
+            if not message:
+                return
+            if os.fork() == 0:
+                orders.detach()
+                _watch(json.loads(message), *ends, run=run)
+            for end in ends:
+                os.close(end)
+
+
+def _watch(program: str, stdin: int, stdout: int, errors: int, told: int, *, run: object) -> None:
+    """Fork the child, tell its id, wait for its end, and tell that."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    child = os.fork()
+    if child == 0:
+        os.close(told)
+        for number, end in enumerate((stdin, stdout, errors)):
+            os.dup2(end, number)
+            os.close(end)
+        _become(program, run)
+    for end in (0, stdin, stdout, errors):
+        os.close(end)
+    os.write(told, f"{child}\n".encode())
+    ended = os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)  # its id stays its own
+    assert ended is not None
+    code = ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+    with contextlib.suppress(OSError):  # nobody may want to know
+        os.write(told, f"{code}\n".encode())
+        os.read(told, 1)  # until whoever asked for it needs its id no more
+    os._exit(0)
+
+
+def _become(program: str, run: object) -> None:
+    assert callable(run)
+    random.seed()  # or all children would have the same chances
+    sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")  # noqa: SIM115 - as long as the process
+    code = _ENDED_BY_ERROR
+    try:
+        run(program)
+        code = 0
+    except BaseException:  # noqa: BLE001 - as Python itself: told, and the exit code says so
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+if __name__ == "__main__":
+    main()
