@@ -28,7 +28,9 @@ def chat(
             show_default=False,
         ),
     ] = None,
-    new: Annotated[bool, typer.Option("--new", help="Begin another conversation.")] = False,
+    new: Annotated[
+        bool, typer.Option("--new", help="Close the open conversation, so that it is remembered, and begin another.")
+    ] = False,
     conversation: Annotated[str | None, typer.Option("--conversation", help="Go on with this one, by its id.")] = None,
     model: Model = None,
     agent: Annotated[

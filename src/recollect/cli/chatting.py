@@ -54,10 +54,12 @@ class Chatting:
         self._last: Answer | None = None
 
     def begin(self, conversation_id: str | None, *, new: bool, quiet: bool) -> None:
-        """Find the conversation to go on with, and show how it ended."""
-        found = self._loop.call(self._talk.begin(conversation_id, new=new))
+        """Find the conversation to go on with, and show how it ended; with `new` it is closed, and another begins."""
+        found = self._loop.call(self._talk.begin(conversation_id))
         self._conversation_id = None if found is None else found.id
-        if found is not None and found.last_seq and not quiet:
+        if new and found is not None:
+            self._close(quiet=quiet)
+        elif found is not None and found.last_seq and not quiet:
             self._show_tail(found)
 
     def converse(self) -> None:
@@ -168,7 +170,7 @@ class Chatting:
             return
         show_routes(self._talk.agent, self._loop.call(self._talk.session()))
 
-    def _close(self) -> None:
+    def _close(self, *, quiet: bool = False) -> None:
         id = self._conversation_id
         if id is None:
             say("There is nothing to close: say something first.")
@@ -176,7 +178,8 @@ class Chatting:
         with console(stderr=True).status("Making memories of what was said…"):
             made = self._loop.call(self._closed(id))
         self._conversation_id = self._last = None
-        say(f"Closed: {made} A new conversation begins.")
+        if not quiet:
+            say(f"Closed: {made} A new conversation begins.")
 
     async def _closed(self, id: str) -> str:
         await self._talk.end(id)

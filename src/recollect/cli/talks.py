@@ -11,7 +11,6 @@ from recollect.agent import Agent, Persistence, SessionState
 from recollect.errors import ConfigurationError, NotFoundError
 from recollect.stores.sessions.kept import KeptSessions
 from recollect.stores.sessions.sql.adapter import BackedAdapter
-from recollect.turn.chatting import CLOSE_AFTER
 from recollect.turn.remembering import Remembering
 from recollect.turn.values import TurnResult
 from recollect.types import ChatUsage, ReplyDelta, TextDelta, ToolCall
@@ -54,8 +53,8 @@ class Talk(Protocol):
     def model(self) -> str | None:
         """The model that was chosen for it, None if the agent brings its own."""
 
-    async def begin(self, conversation_id: str | None, *, new: bool) -> Conversation | None:
-        """Find the conversation to go on with, if there is one; with `new`, another is begun."""
+    async def begin(self, conversation_id: str | None) -> Conversation | None:
+        """Find the conversation to go on with, if there is one."""
 
     def say(self, text: str) -> Stream:
         """The answer as it comes, and the whole last."""
@@ -82,15 +81,11 @@ class PlainTalk:
         self.model: str | None = model
         self._id: str | None = None
 
-    async def begin(self, conversation_id: str | None, *, new: bool) -> Conversation | None:
-        talks = self._user.conversations
+    async def begin(self, conversation_id: str | None) -> Conversation | None:
         self._id = conversation_id
         if conversation_id is not None:
             return await _known(self._user, conversation_id)
-        if new:
-            # The newest one that is open is gone on with, so this one is from now on.
-            return await talks.create(self._namespace, close_after=CLOSE_AFTER)
-        return await talks.find(self._namespace)
+        return await self._user.conversations.find(self._namespace)
 
     def say(self, text: str) -> Stream:
         return self._stream(text, None)
@@ -130,9 +125,10 @@ class SpecTalk:
         self._namespace = spec.namespace if isinstance(spec.namespace, str) else spec.name
         self._id: str | None = None
 
-    async def begin(self, conversation_id: str | None, *, new: bool) -> Conversation | None:
-        found = await _known(self._user, conversation_id) if conversation_id is not None else None
-        if found is None and not new:
+    async def begin(self, conversation_id: str | None) -> Conversation | None:
+        if conversation_id is not None:
+            found: Conversation | None = await _known(self._user, conversation_id)
+        else:
             found = await self._user.conversations.find(self._namespace)
         self._id = None if found is None else found.id
         return found
@@ -203,15 +199,13 @@ class RouteTalk:
             self.agent.persistence = Persistence(BackedAdapter(kept), clock=lambda: rc.clock())
         self._session_id = ""
 
-    async def begin(self, conversation_id: str | None, *, new: bool) -> Conversation | None:
+    async def begin(self, conversation_id: str | None) -> Conversation | None:
         talks = self._user.conversations
         self._session_id = new_id("session")
         if conversation_id is not None:
             found: Conversation | None = await _known(self._user, conversation_id)
             if found is not None and found.session_id is None:
                 raise ConfigurationError(f"Conversation {conversation_id!r} is none with an agent that has routes.")
-        elif new:
-            return None
         else:
             namespace = self.agent.memory_options.namespace_of(self.agent.name)
             open_ones = await talks.list(namespace, "open", limit=20)

@@ -63,10 +63,14 @@ def test_a_chat_goes_on_with_the_open_conversation_unless_told_otherwise(cli: Cl
         json.loads(cli("chat", "Hi.", "--json", *more).stdout)["conversation_id"] for more in ((), (), ("--new",), ())
     ]
     assert ids[0] == ids[1] != ids[2] == ids[3]
-    again = json.loads(cli("chat", "Hi.", "--json", "--conversation", ids[0]).stdout)
-    assert again["conversation_id"] == ids[0]
-    as_json("conversations", "close", ids[0], "--no-wait")
+    again = json.loads(cli("chat", "Hi.", "--json", "--conversation", ids[2]).stdout)
+    assert again["conversation_id"] == ids[2]
     assert "is closed" in cli("chat", "Hi.", "--conversation", ids[0], code=2).stderr
+
+
+def test_what_was_said_before_a_new_conversation_is_remembered_in_it(cli: Cli) -> None:
+    cli("chat", "I am vegetarian since March.")
+    assert '[1] "I am vegetarian since March."' in cli("chat", "--new", "Am I vegetarian?").stdout
 
 
 class Typist:
