@@ -11,6 +11,7 @@ from recollect.agent import Agent, Persistence, SessionState
 from recollect.errors import ConfigurationError, NotFoundError
 from recollect.stores.sessions.kept import KeptSessions
 from recollect.stores.sessions.sql.adapter import BackedAdapter
+from recollect.turn.chatting import CLOSE_AFTER
 from recollect.turn.remembering import Remembering
 from recollect.turn.values import TurnResult
 from recollect.types import ChatUsage, ReplyDelta, TextDelta, ToolCall
