@@ -10,8 +10,12 @@ from typing import Any
 
 import pytest
 
-from recollect import Recollect, RecollectError
+from recollect import Agent, ChatOptions, OllamaModel, Recollect, RecollectError
 from recollect.chat import choice, choose_model, survey_models
+from recollect.chat.ollama import ollama_url
+from recollect.errors import ConfigurationError
+from recollect.server import running
+from recollect.server.serve_options import ServeOptions
 from recollect.testing import ScriptedModel
 from tests.support.wire import Reply, WireServer, json_reply
 
@@ -65,8 +69,45 @@ async def test_a_key_is_enough(nothing: dict[str, str], variable: str, model: st
     assert "secret-key" not in found.why
 
 
-async def test_an_empty_key_is_none(nothing: dict[str, str]) -> None:
-    assert choose_model(env={**nothing, "OPENAI_API_KEY": ""}).is_offline
+@pytest.mark.parametrize("blank", ["", "  "])
+async def test_an_empty_key_is_none(nothing: dict[str, str], blank: str) -> None:
+    for variable in ("OPENAI_API_KEY", "RECOLLECT_MODEL", "RECOLLECT_GGUF"):
+        assert choose_model(env={**nothing, variable: blank}).is_offline
+
+
+def test_offline_is_offline_however_it_is_written() -> None:
+    assert choose_model("Offline").is_offline
+
+
+@pytest.mark.parametrize("host", ["[::1", "127.0.0.1:99999", "http://[", "a b"])
+async def test_an_ollama_host_that_is_no_address_is_where_nothing_answers(host: str) -> None:
+    assert choose_model(env={"OLLAMA_HOST": host}).is_offline
+    [ollama] = [each for each in survey_models({"OLLAMA_HOST": host}) if each.provider == "Ollama"]
+    assert host in ollama.note
+
+
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [
+        ("127.0.0.1", "http://127.0.0.1:11434/v1/"),
+        ("0.0.0.0", "http://0.0.0.0:11434/v1/"),
+        ("[::1]", "http://[::1]:11434/v1/"),
+        (":8000", "http://127.0.0.1:8000/v1/"),
+        ("box:8000/ollama/", "http://box:8000/ollama/v1/"),
+        ("https://ollama.example", "https://ollama.example/v1/"),
+    ],
+)
+async def test_an_ollama_is_asked_where_it_was_looked_for(monkeypatch: pytest.MonkeyPatch, host: str, url: str) -> None:
+    monkeypatch.setenv("OLLAMA_HOST", host)
+    async with OllamaModel("qwen3") as model:
+        assert str(model.client.base_url) == url
+    assert f"{ollama_url(host)}/v1/" == url
+
+
+def test_a_host_that_is_none_is_told_when_a_model_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OLLAMA_HOST", "box:99999")
+    with pytest.raises(ConfigurationError, match="OLLAMA_HOST is no address"):
+        OllamaModel("qwen3")
 
 
 async def test_what_is_named_wins_then_the_variable_then_keys(nothing: dict[str, str]) -> None:
@@ -122,6 +163,16 @@ async def test_auto_is_looked_up_when_a_recollect_is_made(monkeypatch: pytest.Mo
     assert Recollect(":memory:", model="auto").model == "gpt-5-nano"
     monkeypatch.setenv("RECOLLECT_MODEL", "offline")
     assert Recollect(":memory:", model="auto").model is None
+
+
+async def test_auto_may_be_said_wherever_a_model_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RECOLLECT_MODEL", "gpt-5-nano")
+    assert ChatOptions(model="auto").model == "gpt-5-nano"
+    monkeypatch.setenv("RECOLLECT_MODEL", "offline")
+    async with Recollect(":memory:", model=ScriptedModel([])) as rc:
+        assert "No model is set up" in (await rc.user("maya").chat("Hello", model="Auto")).text
+    assert "No model is set up" in (await Agent("Wanda", model="auto").respond("Hello")).message
+    assert (await running.checked(ServeOptions(url=":memory:", model="auto"))).model == "offline"
 
 
 async def test_warming_up_loads_a_model_that_runs_in_this_process() -> None:

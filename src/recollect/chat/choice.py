@@ -1,7 +1,7 @@
 """Which model answers when nobody names one: what is at hand on this machine, the best first.
 
-A provider's key in the environment comes first, then an Ollama on this machine, then a GGUF file, and last of all the
-offline model, which needs nothing.
+A provider's key in the environment comes first, then a GGUF file that was named, then an Ollama on this machine, and
+last of all the offline model, which needs nothing.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from urllib.parse import urlsplit
 
 from recollect.chat.model import Model
 from recollect.chat.offline import OFFLINE, is_offline
+from recollect.chat.ollama import HOST, ollama_url
+from recollect.errors import ConfigurationError
 
 AUTO = "auto"
 MODEL_VARIABLE = "RECOLLECT_MODEL"
 GGUF_VARIABLE = "RECOLLECT_GGUF"
 OLLAMA_VARIABLE = "OLLAMA_HOST"
-OLLAMA = "127.0.0.1:11434"
 OLLAMA_SECONDS = 0.5
 LARGEST_ANSWER = 1_000_000
 
@@ -41,7 +42,7 @@ class ModelChoice:
     @property
     def is_offline(self) -> bool:
         """Whether there is none, so that answers are quotations from memory."""
-        return self.name == OFFLINE
+        return is_offline(self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ def choose_model(name: str | None = None, env: Mapping[str, str] | None = None) 
     'gpt-5'
     """
     env = os.environ if env is None else env
-    for given, why in ((name, "it was named"), (env.get(MODEL_VARIABLE), f"{MODEL_VARIABLE} names it")):
+    for given, why in ((name, "it was named"), (_told(env, MODEL_VARIABLE), f"{MODEL_VARIABLE} names it")):
         if given and given.lower() != AUTO:
             return ModelChoice(given, why)
     for look in (_keyed, _gguf, _ollama):
@@ -117,7 +118,7 @@ def survey_models(env: Mapping[str, str] | None = None) -> list[ModelAtHand]:
 def _keyed(env: Mapping[str, str]) -> list[ModelAtHand]:
     found = []
     for each in _KEYED:
-        variable = next((name for name in each.variables if env.get(name)), None)
+        variable = next((name for name in each.variables if _told(env, name)), None)
         if variable is None:
             note = f"{' or '.join(each.variables)} is not set"
         elif not _is_installed(each.package):
@@ -130,7 +131,7 @@ def _keyed(env: Mapping[str, str]) -> list[ModelAtHand]:
 
 
 def _gguf(env: Mapping[str, str]) -> list[ModelAtHand]:
-    path = env.get(GGUF_VARIABLE)
+    path = _told(env, GGUF_VARIABLE)
     if not path:
         return [ModelAtHand("local", None, False, f"{GGUF_VARIABLE} names no GGUF file")]
     if not Path(path).is_file():
@@ -143,8 +144,8 @@ def _gguf(env: Mapping[str, str]) -> list[ModelAtHand]:
 
 
 def _ollama(env: Mapping[str, str]) -> list[ModelAtHand]:
-    address = env.get(OLLAMA_VARIABLE) or OLLAMA
-    names = _ollama_models(address)
+    host = _told(env, OLLAMA_VARIABLE)
+    names, address = _ollama_models(host), host or HOST
     if names is None:
         note = f"nothing answers at {address}: start Ollama, or set {OLLAMA_VARIABLE}"
         return [ModelAtHand("Ollama", None, False, note)]
@@ -157,28 +158,31 @@ def _ollama(env: Mapping[str, str]) -> list[ModelAtHand]:
     return [ModelAtHand("Ollama", model, True, f"Ollama runs at {address}")]
 
 
-def _ollama_models(address: str) -> list[str] | None:
+def _ollama_models(host: str | None) -> list[str] | None:
     """The names of the models that an Ollama has, the newest first; None where none answers."""
-    parts = urlsplit(address if "://" in address else f"http://{address}")
     try:
-        connection = http.client.HTTPConnection(
-            parts.hostname or "127.0.0.1", parts.port or 11434, timeout=OLLAMA_SECONDS
-        )
+        parts = urlsplit(ollama_url(host))
+        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        connection = kind(parts.hostname or "", parts.port, timeout=OLLAMA_SECONDS)
         try:
-            connection.request("GET", "/api/tags")
+            connection.request("GET", f"{parts.path}/api/tags")
             answer = connection.getresponse()
             if answer.status != 200:
                 return None
             listed = json.loads(answer.read(LARGEST_ANSWER))
         finally:
             connection.close()
-    except (OSError, ValueError, http.client.HTTPException):
+    except (OSError, ValueError, http.client.HTTPException, ConfigurationError):
         return None
     models = listed.get("models") if isinstance(listed, dict) else None
     if not isinstance(models, list):
         return None
     names = [each.get("name") for each in models if isinstance(each, dict)]
     return [name for name in names if isinstance(name, str) and name and "embed" not in name]
+
+
+def _told(env: Mapping[str, str], variable: str) -> str | None:
+    return env.get(variable, "").strip() or None
 
 
 def _is_installed(package: str) -> bool:

@@ -21,8 +21,8 @@ CountTokens = Callable[[Sequence[Message], str], int]
 class ChatOptions:
     """How to run a conversation with a model.
 
-    `model` is a name that a registered provider recognises, or a model object. `chat_fn` and `chat_stream_fn`
-    are called instead of the provider when given. `tools` are `Tool`s or plain functions.
+    `model` is a name that a registered provider recognises, "auto" for the best at hand, or a model object. `chat_fn`
+    and `chat_stream_fn` are called instead of the provider when given. `tools` are `Tool`s or plain functions.
 
     Budgets are in tokens: a call whose prompt would pass `max_context_tokens` (or `model_context_window` less the
     output cap) raises `BudgetExceededError` before anything is sent, and one past `warn_context_pct` of that limit
@@ -68,6 +68,10 @@ class ChatOptions:
             object.__setattr__(self, "model", "")
         elif isinstance(self.model, type) or not (isinstance(self.model, str) or hasattr(self.model, "complete")):
             raise ConfigurationError(f"model is a name or a model object, not {self.model!r}.")
+        elif isinstance(self.model, str) and self.model.lower() == "auto":
+            from recollect.chat.choice import choose_model  # only those who leave it open pay for the search
+
+            object.__setattr__(self, "model", choose_model().name)
         if self.tools is not None:
             if callable(self.tools) or isinstance(self.tools, str):
                 raise ConfigurationError(f"tools is a list of functions, not {self.tools!r:.80}: write tools=[...].")

@@ -50,8 +50,7 @@ async def checked(options: ServeOptions) -> ServeOptions:
     Where no model is named it is the best at hand. Where there has never been a credential the server is open, which
     only this machine may use. Raises `RecollectError` that says what to do.
     """
-    if options.model is None:
-        options = replace(options, model=(await asyncio.to_thread(choose_model)).name)
+    options = replace(options, model=(await asyncio.to_thread(choose_model, options.model)).name)
     for model in filter(None, (options.model, *options.models)):
         resolve_registration(ChatOptions(model=model))
     rc, _ = built(replace(options, runs_jobs=False))

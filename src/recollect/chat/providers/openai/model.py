@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any, Unpack
 
 from recollect.chat.model import ChatRequest
+from recollect.chat.ollama import ollama_url
 from recollect.chat.providers import stainless
 from recollect.chat.providers.base import ModelOptions, ProviderModel
 from recollect.chat.providers.collect import collect
@@ -171,5 +172,5 @@ class OllamaModel(CompatibleModel):
     def __init__(self, model: str, **options: Unpack[ModelOptions]) -> None:
         host = os.environ.get("OLLAMA_HOST")
         if host and options.get("base_url") is None and options.get("client") is None:
-            options["base_url"] = f"{host if '://' in host else f'http://{host}'}".rstrip("/") + "/v1"
+            options["base_url"] = f"{ollama_url(host)}/v1"
         super().__init__(model, **options)
