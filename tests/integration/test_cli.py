@@ -15,6 +15,7 @@ import pytest
 
 from recollect import Recollect
 from recollect.types.jobs import JobStatus
+from tests.support.nursery import command
 
 COMMAND = (sys.executable, "-m", "recollect.cli")
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("RECOLLECT_")}
@@ -29,14 +30,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*COMMAND, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=50,
-        check=False,
-        env={**ENVIRONMENT, **environment},
-    )
+    return command(*arguments, env={**ENVIRONMENT, **environment}, seconds=50)
 
 
 @asynccontextmanager

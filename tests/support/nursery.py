@@ -1,7 +1,7 @@
 """A process that has imported everything already and forks children: each is a process of its own, at once.
 
 Most of what tests of several processes took was Python importing us, again and again. `python -m tests.support.nursery`
-takes orders from the socket that is its standard input: the name of a program, with the ends of the pipes that are to
+takes orders from the socket that is its standard input: a program or a command, with the ends of the pipes that are to
 be its standard input and output, a file for its errors, and a socket that is told its process id, and how it ended.
 """
 
@@ -17,11 +17,15 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import traceback
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
+Order = dict[str, Any]
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 _ENDED_BY_ERROR = 1
 _lock = threading.Lock()
@@ -64,14 +68,44 @@ async def fork(program: str, errors: int) -> ForkedProcess:
     our_stdout, stdout = os.pipe()
     our_told, told = socket.socketpair()
     try:
-        with _lock, told:
-            socket.send_fds(_nursery(), [json.dumps(program).encode()], [stdin, stdout, errors, told.fileno()])
+        with told:
+            _ask({"program": program}, stdin, stdout, errors, told.fileno())
     finally:
         for end in (stdin, stdout):
             os.close(end)
     watcher = await asyncio.open_connection(sock=our_told)
     pid = int(await watcher[0].readline())
     return ForkedProcess(pid, our_stdin, await _reader(our_stdout), watcher)
+
+
+def command(*arguments: str, env: Mapping[str, str], seconds: float) -> subprocess.CompletedProcess[str]:
+    """Run `recollect` with these arguments and this environment, as `subprocess.run` would."""
+    our_told, told = socket.socketpair()
+    with (
+        our_told,
+        tempfile.TemporaryFile("w+") as out,
+        tempfile.TemporaryFile("w+") as errors,
+        open(os.devnull) as nothing,
+    ):
+        with told:
+            order = {"command": ["recollect", *arguments], "env": dict(env)}
+            _ask(order, nothing.fileno(), out.fileno(), errors.fileno(), told.fileno())
+        our_told.settimeout(seconds)
+        with our_told.makefile() as lines:
+            pid = int(lines.readline())
+            try:
+                code = int(lines.readline())
+            except TimeoutError:
+                os.kill(pid, signal.SIGKILL)
+                raise
+        for file in (out, errors):
+            file.seek(0)
+        return subprocess.CompletedProcess(arguments, code, out.read(), errors.read())
+
+
+def _ask(order: Order, *ends: int) -> None:
+    with _lock:
+        socket.send_fds(_nursery(), [json.dumps(order).encode()], ends)
 
 
 async def _reader(end: int) -> asyncio.StreamReader:
@@ -99,8 +133,19 @@ def _end(order: socket.socket, started: subprocess.Popen[bytes]) -> None:
 
 
 def main() -> None:
-    import recollect.stores.postgres  # noqa: F401 - so that no child has to
+    import recollect.app
+    import recollect.cli.commands
+    import recollect.stores.postgres  # so that no child has to
     from tests.support.programs import run
+
+    def become(order: Order) -> None:
+        if "program" in order:
+            return run(order["program"])
+        os.environ.clear()
+        os.environ.update(order["env"])
+        sys.argv = order["command"]
+        recollect.cli.main()
+        return None
 
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # those who watch a child need nobody to wait for them
     with socket.socket(fileno=0) as orders:
@@ -110,12 +155,12 @@ def main() -> None:
                 return
             if os.fork() == 0:
                 orders.detach()
-                _watch(json.loads(message), *ends, run=run)
+                _watch(json.loads(message), *ends, become=become)
             for end in ends:
                 os.close(end)
 
 
-def _watch(program: str, stdin: int, stdout: int, errors: int, told: int, *, run: object) -> None:
+def _watch(order: Order, stdin: int, stdout: int, errors: int, told: int, *, become: Callable[[Order], None]) -> None:
     """Fork the child, tell its id, wait for its end, and tell that."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     child = os.fork()
@@ -124,7 +169,7 @@ def _watch(program: str, stdin: int, stdout: int, errors: int, told: int, *, run
         for number, end in enumerate((stdin, stdout, errors)):
             os.dup2(end, number)
             os.close(end)
-        _become(program, run)
+        _become(order, become)
     for end in (0, stdin, stdout, errors):
         os.close(end)
     os.write(told, f"{child}\n".encode())
@@ -137,14 +182,15 @@ def _watch(program: str, stdin: int, stdout: int, errors: int, told: int, *, run
     os._exit(0)
 
 
-def _become(program: str, run: object) -> None:
-    assert callable(run)
+def _become(order: Order, become: Callable[[Order], None]) -> None:
     random.seed()  # or all children would have the same chances
     sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")  # noqa: SIM115 - as long as the process
     code = _ENDED_BY_ERROR
     try:
-        run(program)
+        become(order)
         code = 0
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else _ENDED_BY_ERROR if ended.code else 0
     except BaseException:  # noqa: BLE001 - as Python itself: told, and the exit code says so
         traceback.print_exc()
     finally:
