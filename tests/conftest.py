@@ -22,6 +22,11 @@ settings.load_profile("recollect")
 _KEYS = ("_API_KEY", "_AUTH_TOKEN", "_BASE_URL")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes long begins first: at the end of a run no worker shall be left alone with it."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
 @pytest.fixture(autouse=True)
 def no_keys_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in os.environ:
