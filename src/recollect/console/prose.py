@@ -170,7 +170,7 @@ def draw(text: str, addresses: Sequence[tuple[str, str]] = ()) -> None:
 def _draw_span(span: Span, addresses: Sequence[tuple[str, str]]) -> None:
     if span.kind == "cite" and 1 <= int(span.target) <= len(addresses):
         address, what = addresses[int(span.target) - 1]
-        widgets.named(ui.link(span.text, address).classes("cite"), f"Memory {span.target}: {widgets.cut(what, 120)}")
+        widgets.named(ui.link(span.text, address).classes("cite"), f"{span.text} {widgets.cut(what, 120)}")
     elif span.kind == "link":
         link = ui.link(span.text, span.target, new_tab=True).props('rel="noopener noreferrer nofollow"')
         link.props["title"] = span.target

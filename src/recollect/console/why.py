@@ -16,9 +16,19 @@ from recollect.types.memory import Atom
 
 
 def addresses(seat: Seat, answer: Answer) -> list[tuple[str, str]]:
-    """Where the numbers in an answer lead: the pages of the memories it quotes, with their texts."""
-    known = {atom.id: atom.text for atom in _atoms(answer)}
-    return [(seat.link("/atom", id=id), known.get(id, "")) for id in answer.cited]
+    """Where the numbers in an answer lead: to the messages in which the memories were said, with their texts.
+
+    A memory that somebody wrote, and that was never said, has a page of its own.
+    """
+    known = {atom.id: atom for atom in _atoms(answer)}
+    return [(_source(seat, known.get(id), id), known[id].text if id in known else "") for id in answer.cited]
+
+
+def _source(seat: Seat, atom: Atom | None, id: str) -> str:
+    for each in atom.citations if atom is not None else ():
+        if each.message_ids:
+            return seat.link("/conversations", id=each.conversation_id, message=each.message_ids[0])
+    return seat.link("/atom", id=id)
 
 
 def show_why(seat: Seat, answer: Answer) -> None:

@@ -88,7 +88,7 @@ class ChatPage:
         with widgets.box("line"):
             if self._partners:
                 ui.select(
-                    {"": "Recollect, with memory", **self._partners},
+                    {"": "Recollect", **self._partners},
                     label="Talk to",
                     value=self._agent or "",
                     on_change=lambda event: ui.navigate.to(seat.link("/", agent=event.value or None)),
