@@ -127,8 +127,8 @@ async def test_a_thousand_pieces_cost_few_messages(world: Site, page: Page) -> N
     await page.goto(world.at(user="maya-c7"))
     answer = await say(page, "Answer quickly")
     await expect(answer).to_contain_text("word999")
-    assert len(frames) < 150
-    assert sum(frames) < 200_000
+    assert len(frames) < 400
+    assert sum(frames) < 500_000  # sending the whole answer with each piece would be millions
 
 
 async def test_tool_calls_are_shown_and_wait_for_a_decision_where_they_must(world: Site, page: Page) -> None:

@@ -10,7 +10,6 @@ from nicegui import ui
 from starlette.requests import Request
 
 from recollect.console import widgets
-from recollect.console.face import PATH
 from recollect.console.parts import note
 from recollect.console.seat import FAILED, Seat
 from recollect.console.style import STYLE
@@ -106,7 +105,7 @@ def _frame(seat: Seat, path: str, title: str, theme: str | None) -> None:
         _user_button(seat, path)
         widgets.icon_button("contrast", "Light or dark", lambda: _turn(dark))
         if not seat.is_open:
-            with ui.element("form").props(f'method="post" action="{PATH}/logout"'):
+            with ui.element("form").props('method="post" action="./logout"'):
                 widgets.icon_button("logout", "Log out", lambda: None).props("type=submit")
     drawer = ui.left_drawer().props("bordered breakpoint=900 width=220")
     with drawer, ui.element("nav").props('aria-label="Pages"').classes("column gap-1"):
@@ -137,4 +136,4 @@ async def _turn(dark: ui.dark_mode) -> None:
     is_dark = await ui.run_javascript("document.body.classList.contains('body--dark')")
     dark.set_value(not is_dark)
     theme = "light" if is_dark else "dark"
-    ui.run_javascript(f"document.cookie = '{THEME_COOKIE}={theme}; path={PATH}; max-age=31536000; samesite=lax'")
+    ui.run_javascript(f"document.cookie = '{THEME_COOKIE}={theme}; max-age=31536000; samesite=lax'")
