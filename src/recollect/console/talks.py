@@ -155,7 +155,8 @@ class AgentTalk:
         said = [] if talk is None else await talks.messages(talk.id, MOST_SHOWN, include_internal=True)
         pending = tuple(each.call for each in found[0].waiting)
         if talk is not None:
-            pending += tuple(call for call in await talks.pending(talk.id) if call not in pending)
+            known = {call.id for call in pending}
+            pending += tuple(call for call in await talks.pending(talk.id) if call.id not in known)
         return Earlier(talk, said, pending, found[0])
 
     def say(self, text: str) -> AsyncGenerator[ReplyDelta | Answer, None]:

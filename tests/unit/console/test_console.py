@@ -9,7 +9,7 @@ import pytest
 from recollect import Agent, Recollect
 from recollect.console.pages.routes import EXAMPLE, _drawn
 from recollect.console.seat import Seat
-from recollect.console.talks import NAMESPACE, AgentTalk, MemoryTalk, SpecTalk, partners, talk_with
+from recollect.console.talks import NAMESPACE, AgentTalk, Answer, MemoryTalk, SpecTalk, partners, talk_with
 from recollect.console.why import cost_line
 from recollect.errors import NotAllowedError, NotFoundError, ProviderAuthError, RecollectError, StoreUnavailableError
 from recollect.server import ServerSettings
@@ -18,17 +18,18 @@ from recollect.server.serving import Serving
 from recollect.testing import FlowModel
 from recollect.types import ChatUsage
 from recollect.types.access import Role
+from tests.support.desk import WHOLE, Desk
 from tests.support.travel import travel_desk
 
 
-def seat(rc: Recollect, role: Role = "admin", of: str | None = "maya", **query: str) -> Seat:
+def seat(rc: Recollect, role: Role = "admin", of: str | None = "maya", desk: Agent | None = None, **query: str) -> Seat:
     async def holds(**_: Any) -> bool:
         return True
 
     async def count() -> None:
         return None
 
-    desk, _ = travel_desk(model=FlowModel(reads={"destination": r"to ([A-Z]\w+)"}))
+    desk = desk or travel_desk(model=FlowModel(reads={"destination": r"to ([A-Z]\w+)"}))[0]
     principal = Principal("key_1", "acme", "default", role, of if role == "user" else None)
     caller = Caller(Home(rc, ServerSettings(), {desk.name: desk}), principal, of)
     return Seat(caller, query, holds, count, Serving())
@@ -124,6 +125,27 @@ async def test_a_session_with_an_agent_is_gone_on_with_until_it_is_ended() -> No
         ended = await talk_with(seat(rc), "Wanda").earlier()
     assert said
     assert (ended.session, ended.messages) == (None, ())
+
+
+async def test_a_call_of_a_route_waits_for_whoever_comes_back_and_is_decided_once() -> None:
+    async with Recollect(":memory:", worker=False) as rc:
+        desk = Desk(None, approval=True)
+        chair = seat(rc, desk=desk.agent)
+        desk.script(desk.reads(destination="Rome", passengers=2), "Shall I look?")
+        asked = [item async for item in talk_with(chair, "Wanda").say(WHOLE)][-1]
+        assert isinstance(asked, Answer)
+        assert [call.name for call in asked.pending] == ["search"]
+        assert desk.searched == []
+
+        again = talk_with(chair, "Wanda")
+        earlier = await again.earlier()
+        assert [call.id for call in earlier.pending] == [asked.pending[0].id]
+        desk.script("The night train?")
+        done = [item async for item in again.decide({asked.pending[0].id: True})][-1]
+        assert isinstance(done, Answer)
+        assert (done.text, desk.searched) == ("The night train?", [("Rome", 2)])
+        assert [tool.content for tool in done.tools] == ['["the night train to Rome"]']
+        assert (await talk_with(chair, "Wanda").earlier()).pending == ()
 
 
 def test_what_an_answer_took_is_told_in_a_line() -> None:
