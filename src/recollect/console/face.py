@@ -13,7 +13,12 @@ class ConsoleFace:
     """The console's pages, below `/console`. NiceGUI holds one set of pages for a process, so there is one console."""
 
     path = PATH
-    assets: tuple[str, ...] = (f"{PATH}/_nicegui/",)
+
+    def __init__(self) -> None:
+        from nicegui import __version__
+
+        # What comes with NiceGUI is for everyone. What pages hand out by its other paths is not.
+        self.assets: tuple[str, ...] = (f"{PATH}/_nicegui/{__version__}/",)
 
     def add_to(self, app: FastAPI) -> None:
         """Mount the pages on a server's app."""

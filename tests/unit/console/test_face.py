@@ -1,0 +1,53 @@
+"""How the console is put on a server: what of it is for everyone, and what is not."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import Any
+
+import pytest
+from nicegui import __version__
+
+from recollect import Recollect
+from recollect.console import ConsoleFace, console_face
+from recollect.errors import MissingExtraError
+from recollect.server.access import Access
+from recollect.server.callers import Home
+from recollect.server.hosts import Hosts
+from recollect.server.rates import Failures, Rates
+from recollect.server.reception import Reception
+from recollect.server.settings import ServerSettings
+
+
+async def test_only_what_comes_with_the_package_is_shown_to_everyone() -> None:
+    async with Recollect(":memory:", worker=False) as rc:
+        settings = ServerSettings()
+        face = ConsoleFace()
+        rates = Rates(rc.store.rate_windows, None)
+        reception = Reception(
+            [face], Home(rc, settings), Access(rc, settings), Hosts((), is_open=False), Failures(None), rates
+        )
+
+        async def status(path: str) -> int | None:
+            scope: dict[str, Any] = {
+                "type": "http",
+                "method": "GET",
+                "path": path,
+                "query_string": b"",
+                "headers": [],
+                "client": None,
+            }
+            answer = await reception.admit(face, path, scope, asyncio.sleep)  # type: ignore[arg-type]
+            return None if answer is None else answer.status_code
+
+        assert await status(f"/console/_nicegui/{__version__}/static/nicegui.js") is None
+        for path in ("auto/static/token/export.zip", "client/id/upload/3", "auto/media/x", "0.0.0/static/x"):
+            assert await status(f"/console/_nicegui/{path}") == 401
+        assert await status("/console/memory") == 303
+
+
+def test_where_nicegui_is_missing_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "nicegui", None)
+    with pytest.raises(MissingExtraError, match=r"recollect\[console\]"):
+        console_face()
