@@ -14,19 +14,19 @@ from recollect.request import Request
 from recollect.testing import ScriptedModel, says
 from recollect.types import ChatReply, StreamStop, assistant_message, user_message
 from recollect.types.context import WorkingContext
-from recollect.types.memory import Atom, Category, CategoryKind, RecallHit
+from recollect.types.memory import TURN, Atom, Category, CategoryKind, RecallHit
 from recollect.types.scope import Scope
 
 SAID = datetime(2026, 3, 7, tzinfo=UTC)
 
 
-def hit(text: str, score: float) -> RecallHit:
+def hit(text: str, score: float, category: Category = TURN) -> RecallHit:
     atom = Atom(
         id=f"atom_{abs(hash(text))}",
         memory_space_id="ms_1",
         scope=Scope("default", "default", "maya"),
         text=text,
-        category=Category("turn", CategoryKind.EPISODE),
+        category=category,
         valid_from=SAID,
         created_at=SAID,
         updated_at=SAID,
@@ -47,6 +47,11 @@ async def test_a_question_is_answered_with_what_is_remembered_numbered_and_dated
         'From memory, word for word:\n[1] "I moved to Lisbon." (you, 7 March 2026)\n[2] "So did I." (Ana, 7 March 2026)'
     )
     assert "No model is set up" in reply.text
+
+
+async def test_a_colon_in_a_fact_names_nobody() -> None:
+    fact = hit("Maya's diet: vegetarian", 0.6, Category("food", CategoryKind.FACT))
+    assert '[1] "Maya\'s diet: vegetarian" (7 March 2026)' in (await answer("What do I eat?", fact)).text
 
 
 async def test_which_memories_are_quoted_can_be_told_from_the_reply() -> None:

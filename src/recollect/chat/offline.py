@@ -10,6 +10,7 @@ from recollect import request as bound
 from recollect.chat.model import ChatRequest, ModelBase
 from recollect.errors import ConfigurationError
 from recollect.types import ChatReply, ChatUsage, Message, ReplyDelta, message_text, reply_deltas
+from recollect.types.memory import TURN
 
 if TYPE_CHECKING:
     from recollect.types.memory import Atom, RecallHit
@@ -139,7 +140,7 @@ def _answer(request: ChatRequest) -> ChatReply:
 def _recalled(asks: bool) -> list[RecallHit]:
     """What is worth quoting: for a question what comes closest, and else only what is surely about the same."""
     context = bound.remembered()
-    hits = [] if context is None else [hit for hit in context.hits if _tells(_unattributed(hit.atom.text)[1])]
+    hits = [] if context is None else [hit for hit in context.hits if _tells(_unattributed(hit.atom)[1])]
     if not hits or (not asks and hits[0].score < SURE):
         return []
     close = [hit for hit in hits if hit.score >= ENOUGH * hits[0].score]
@@ -153,18 +154,18 @@ def _heading(best: float) -> str:
 def _quotes(atoms: Iterable[Atom]) -> list[str]:
     lines = []
     for number, atom in enumerate(atoms, 1):
-        who, text = _unattributed(atom.text)
+        who, text = _unattributed(atom)
         when = f"{atom.valid_from.day} {atom.valid_from:%B %Y}"
         lines.append(f'[{number}] "{_short(text)}" ({", ".join(filter(None, (who, when)))})')
     return lines
 
 
-def _unattributed(text: str) -> tuple[str, str]:
-    """Who said it, if that stands before it, and what was said."""
-    speaker = _SPEAKER.match(text)
+def _unattributed(atom: Atom) -> tuple[str, str]:
+    """Who said it, where that is kept with it, and what was said."""
+    speaker = _SPEAKER.match(atom.text) if atom.category == TURN else None
     if speaker is None:
-        return "", text
-    return "you" if speaker[1] == "User" else speaker[1], text[speaker.end() :]
+        return "", atom.text
+    return "you" if speaker[1] == "User" else speaker[1], atom.text[speaker.end() :]
 
 
 def _tells(text: str) -> bool:

@@ -10,10 +10,7 @@ from recollect.stores import AtomDraft
 from recollect.types.conversations import Conversation, StoredMessage
 from recollect.types.ids import new_id
 from recollect.types.jsontext import storable
-from recollect.types.memory import Category, CategoryKind
-
-TURN = Category("turn", CategoryKind.EPISODE)
-"""The category of what was said."""
+from recollect.types.memory import TURN
 
 CUT = " […]"
 

@@ -94,6 +94,10 @@ class Category:
         object.__setattr__(self, "kind", CategoryKind(str(self.kind).upper()))
 
 
+TURN = Category("turn", CategoryKind.EPISODE)
+"""The category of what was said, kept word for word after who said it."""
+
+
 @dataclass(frozen=True, slots=True)
 class MemorySpace(Scoped):
     """A named part of one user's memory, as it stood when it was read."""
