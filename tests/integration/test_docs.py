@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from tests.integration.providers.vendors import Anthropic
+from tests.support import nursery
 from tests.support.wire import Reply, Request, WireServer, sse_reply
 
 ROOT = Path(__file__).parents[2]
@@ -84,20 +85,30 @@ def extract(page: Path, folder: Path, address: str = "", url: str = "") -> Path:
 
 async def run(script: Path, *before: str, has_key: bool = True) -> None:
     async with WireServer(play_anthropic) as wire:
-        process = await started(script.parent, *before, str(script), wire=wire if has_key else None)
+        known = wire if has_key else None
+        if not before:
+            code, text = await asyncio.to_thread(nursery.script, script, env=environment(known), seconds=50)
+            assert code == 0, text
+            return
+        process = await started(script.parent, *before, str(script), wire=known)
         output, _ = await asyncio.wait_for(process.communicate(), 50)
     assert process.returncode == 0, output.decode()
 
 
-async def started(folder: Path, *arguments: str, wire: WireServer | None = None) -> asyncio.subprocess.Process:
-    """Python in that folder, with what is named here: no key or address of the machine's own."""
+def environment(wire: WireServer | None) -> dict[str, str]:
+    """What is named here: no key or address of the machine's own."""
     env = {"PATH": os.environ["PATH"], "OLLAMA_HOST": "127.0.0.1:9"}  # where nothing answers
     if wire is not None:
         env |= {"ANTHROPIC_API_KEY": "key", "ANTHROPIC_BASE_URL": wire.url}
+    return env
+
+
+async def started(folder: Path, *arguments: str, wire: WireServer | None = None) -> asyncio.subprocess.Process:
+    """Python in that folder."""
     return await asyncio.create_subprocess_exec(
         *(sys.executable, "-W", "error", *arguments),
         cwd=folder,
-        env=env,
+        env=environment(wire),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )

@@ -1,8 +1,8 @@
 """A process that has imported everything already and forks children: each is a process of its own, at once.
 
 Most of what tests of several processes took was Python importing us, again and again. `python -m tests.support.nursery`
-takes orders from the socket that is its standard input: a program or a command, with the ends of the pipes that are to
-be its standard input and output, a file for its errors, and a socket that is told its process id, and how it ended.
+takes orders from the socket that is its standard input: what to run, with the ends of the pipes that are to be its
+standard input and output, a file for its errors, and a socket that is told its process id, and how it ended.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import contextlib
 import json
 import os
 import random
+import runpy
 import signal
 import socket
 import subprocess
@@ -20,9 +21,10 @@ import sys
 import tempfile
 import threading
 import traceback
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 ROOT = Path(__file__).parents[2]
 Order = dict[str, Any]
@@ -80,27 +82,36 @@ async def fork(program: str, errors: int) -> ForkedProcess:
 
 def command(*arguments: str, env: Mapping[str, str], seconds: float) -> subprocess.CompletedProcess[str]:
     """Run `recollect` with these arguments and this environment, as `subprocess.run` would."""
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
+        code = _ended({"command": ["recollect", *arguments], "env": dict(env)}, out, errors, seconds)
+        return subprocess.CompletedProcess(arguments, code, _text(out), _text(errors))
+
+
+def script(path: Path, *, env: Mapping[str, str], seconds: float) -> tuple[int, str]:
+    """Run a file in its folder, as `python -W error` would: the exit code, and all that was printed."""
+    with tempfile.TemporaryFile("w+") as out:
+        code = _ended({"script": str(path), "env": dict(env)}, out, out, seconds)
+        return code, _text(out)
+
+
+def _ended(order: Order, out: IO[str], errors: IO[str], seconds: float) -> int:
     our_told, told = socket.socketpair()
-    with (
-        our_told,
-        tempfile.TemporaryFile("w+") as out,
-        tempfile.TemporaryFile("w+") as errors,
-        open(os.devnull) as nothing,
-    ):
+    with our_told, open(os.devnull) as nothing:
         with told:
-            order = {"command": ["recollect", *arguments], "env": dict(env)}
             _ask(order, nothing.fileno(), out.fileno(), errors.fileno(), told.fileno())
         our_told.settimeout(seconds)
         with our_told.makefile() as lines:
             pid = int(lines.readline())
             try:
-                code = int(lines.readline())
+                return int(lines.readline())
             except TimeoutError:
                 os.kill(pid, signal.SIGKILL)
                 raise
-        for file in (out, errors):
-            file.seek(0)
-        return subprocess.CompletedProcess(arguments, code, out.read(), errors.read())
+
+
+def _text(file: IO[str]) -> str:
+    file.seek(0)
+    return file.read()
 
 
 def _ask(order: Order, *ends: int) -> None:
@@ -143,9 +154,10 @@ def main() -> None:
             return run(order["program"])
         os.environ.clear()
         os.environ.update(order["env"])
+        if "script" in order:
+            return _run_script(Path(order["script"]))
         sys.argv = order["command"]
-        recollect.cli.main()
-        return None
+        return recollect.cli.main()
 
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # those who watch a child need nobody to wait for them
     with socket.socket(fileno=0) as orders:
@@ -180,6 +192,13 @@ def _watch(order: Order, stdin: int, stdout: int, errors: int, told: int, *, bec
         os.write(told, f"{code}\n".encode())
         os.read(told, 1)  # until whoever asked for it needs its id no more
     os._exit(0)
+
+
+def _run_script(path: Path) -> None:
+    os.chdir(path.parent)
+    sys.argv, sys.path[0] = [str(path)], str(path.parent)
+    warnings.simplefilter("error")
+    runpy.run_path(str(path), run_name="__main__")
 
 
 def _become(order: Order, become: Callable[[Order], None]) -> None:
