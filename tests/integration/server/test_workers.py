@@ -9,6 +9,7 @@ import os
 import signal
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,12 @@ from urllib.parse import urlsplit
 
 import httpx2
 import pytest
+import pytest_asyncio
 
 from recollect import Recollect
 from recollect.types.access import NewApiKey
 from tests.integration.server.processes import SLOW_MODEL, Served, served
+from tests.support.ready_postgres import ReadyDatabases
 from tests.support.served_models import MARKS
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
@@ -35,6 +38,24 @@ async def three(url: str, *arguments: str, **environment: str) -> AsyncIterator[
     async with served("--url", url, "--workers", "3", *arguments, **environment) as server:
         assert len(workers(server)) == 3
         yield server
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """Three workers that several tests ask, the URL of their store, and where their model marks its calls."""
+
+    server: Served
+    url: str
+    marks: Path
+
+
+@pytest_asyncio.fixture(scope="class", loop_scope="class")
+async def shared(ready_postgres: ReadyDatabases, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Shared]:
+    folder = tmp_path_factory.mktemp("marks")
+    with ready_postgres.lend() as url:
+        await made_key(url)
+        async with three(url, *SLOW_MODEL, **{MARKS: str(folder)}) as server:
+            yield Shared(server, url, folder)
 
 
 def workers(server: Served) -> list[int]:
@@ -70,9 +91,32 @@ async def ask(server: Served, secret: str, method: str, path: str, **more: Any) 
         return await client.request(method, path, **more)
 
 
-async def test_what_one_writes_the_others_read_and_tell(ready_postgres_url: str) -> None:
-    secret = (await made_key(ready_postgres_url)).secret
-    async with three(ready_postgres_url) as server:
+async def _up_to(lines: AsyncIterator[str], wanted: str) -> AsyncIterator[str]:
+    async for line in lines:
+        yield line
+        if line == wanted:
+            return
+
+
+async def counted(server: Served, secret: str) -> float:
+    """How many messages of users all workers together were sent."""
+    text = (await ask(server, secret, "GET", "/metrics")).text
+    lines = [line for line in text.splitlines() if "requests_total" in line and "/user-messages" in line]
+    return sum(float(line.rpartition(" ")[2]) for line in lines)
+
+
+def marks(folder: Path) -> list[tuple[float, ...]]:
+    """When model calls began and ended, and in which process, in their order."""
+    return sorted(tuple(map(float, each.read_text().split())) for each in folder.iterdir())
+
+
+@pytest.mark.asyncio(loop_scope="class")
+class TestThree:
+    """One server for all of these: it takes seconds to start."""
+
+    async def test_what_one_writes_the_others_read_and_tell(self, shared: Shared) -> None:
+        server = shared.server
+        secret = (await made_key(shared.url)).secret
         one, two, three_ = workers(server)
         with only(server, one):
             talk = (await ask(server, secret, "POST", "/ai-conversations", json={"namespace": "chat"})).json()
@@ -95,19 +139,11 @@ async def test_what_one_writes_the_others_read_and_tell(ready_postgres_url: str)
                 assert [line async for line in _up_to(lines, "event: message.appended")]
             await feed.aclose()
 
-
-async def _up_to(lines: AsyncIterator[str], wanted: str) -> AsyncIterator[str]:
-    async for line in lines:
-        yield line
-        if line == wanted:
-            return
-
-
-async def test_keys_of_both_kinds_hold_on_all_of_them(ready_postgres_url: str) -> None:
-    admin, made = await made_key(ready_postgres_url), await made_key(ready_postgres_url, "app")
-    async with three(ready_postgres_url) as server:
+    async def test_keys_of_both_kinds_hold_on_all_of_them(self, shared: Shared) -> None:
+        server = shared.server
+        admin, made = await made_key(shared.url), await made_key(shared.url, "app")
         talk = (await ask(server, made.secret, "POST", "/ai-conversations", json={"namespace": "chat"})).json()["id"]
-        path, ids = f"/ai-conversations/{talk}/user-messages", set()
+        path, ids, before = f"/ai-conversations/{talk}/user-messages", set(), await counted(server, made.secret)
         for pid in workers(server):
             with only(server, pid):
                 headers = {"Idempotency-Key": "once"}
@@ -115,9 +151,7 @@ async def test_keys_of_both_kinds_hold_on_all_of_them(ready_postgres_url: str) -
                 assert answer.status_code == 201, answer.text
                 ids.add(answer.json()["id"])
         assert len(ids) == 1
-        text = (await ask(server, made.secret, "GET", "/metrics")).text
-        [counted] = [line for line in text.splitlines() if "requests_total" in line and "/user-messages" in line]
-        assert float(counted.rpartition(" ")[2]) == 3, "each worker counted one"
+        assert await counted(server, made.secret) - before == 3, "each worker counted one"
         kept = (await ask(server, made.secret, "GET", f"/ai-conversations/{talk}/messages")).json()["items"]
         assert len(kept) == 1
 
@@ -129,11 +163,10 @@ async def test_keys_of_both_kinds_hold_on_all_of_them(ready_postgres_url: str) -
                     while (await ask(server, made.secret, "GET", "/ai-conversations")).status_code != 401:  # noqa: ASYNC110
                         await asyncio.sleep(0.2)
 
-
-async def test_a_rate_limit_is_shared(ready_postgres_url: str) -> None:
-    limit = 30
-    secret = (await made_key(ready_postgres_url, rate_limit=limit)).secret
-    async with three(ready_postgres_url) as server:
+    async def test_a_rate_limit_is_shared(self, shared: Shared) -> None:
+        server = shared.server
+        limit = 30
+        secret = (await made_key(shared.url, rate_limit=limit)).secret
         taken = 0
         for pid in workers(server):
             with only(server, pid):
@@ -142,22 +175,16 @@ async def test_a_rate_limit_is_shared(ready_postgres_url: str) -> None:
                 taken += sum(answer.status_code == 200 for answer in answers)
         last = await ask(server, secret, "GET", "/ai-conversations")
         metrics = await ask(server, secret, "GET", "/metrics")
-    # A minute may have ended meanwhile, and what a worker set aside of it is not given back.
-    assert limit / 2 <= taken <= 2 * limit
-    if taken < limit:
-        assert last.status_code == 429
-        assert int(last.headers["retry-after"]) >= 1
-    assert "recollect_rate_limited_total" in metrics.text
+        # A minute may have ended meanwhile, and what a worker set aside of it is not given back.
+        assert limit / 2 <= taken <= 2 * limit
+        if taken < limit:
+            assert last.status_code == 429
+            assert int(last.headers["retry-after"]) >= 1
+        assert "recollect_rate_limited_total" in metrics.text
 
-
-def marks(folder: Path) -> list[tuple[float, ...]]:
-    """When model calls began and ended, and in which process, in their order."""
-    return sorted(tuple(map(float, each.read_text().split())) for each in folder.iterdir())
-
-
-async def test_turns_of_one_conversation_never_run_at_once(ready_postgres_url: str, tmp_path: Path) -> None:
-    secret = (await made_key(ready_postgres_url)).secret
-    async with three(ready_postgres_url, *SLOW_MODEL, **{MARKS: str(tmp_path)}) as server:
+    async def test_turns_of_one_conversation_never_run_at_once(self, shared: Shared) -> None:
+        server = shared.server
+        secret = (await made_key(shared.url)).secret
         talk = (await ask(server, secret, "POST", "/ai-conversations", json={"namespace": "chat"})).json()["id"]
         path = f"/ai-conversations/{talk}/run-turn"
         waiting = []
@@ -167,12 +194,12 @@ async def test_turns_of_one_conversation_never_run_at_once(ready_postgres_url: s
                 waiting.append(asking)
                 await asyncio.sleep(0.5)  # so that the connection is this worker's
         answers = await asyncio.gather(*waiting)
-    assert [answer.status_code for answer in answers] == [200] * 6, [answer.text for answer in answers]
-    runs = marks(tmp_path)
-    assert len(runs) == 6
-    assert len({pid for _, _, pid in runs}) > 1
-    for (_, ended, _), (begun, _, _) in pairwise(runs):
-        assert begun >= ended
+        assert [answer.status_code for answer in answers] == [200] * 6, [answer.text for answer in answers]
+        runs = marks(shared.marks)
+        assert len(runs) == 6
+        assert len({pid for _, _, pid in runs}) > 1
+        for (_, ended, _), (begun, _, _) in pairwise(runs):
+            assert begun >= ended
 
 
 async def test_a_worker_that_dies_is_started_again(ready_postgres_url: str) -> None:
