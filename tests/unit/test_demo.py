@@ -6,9 +6,11 @@ import socket
 from datetime import timedelta
 
 import pytest
+from typer.testing import CliRunner
 
 from recollect import Recollect
 from recollect.cli import demo
+from recollect.cli.commands import app
 from recollect.demo.sample import SPACE, USER, put_sample
 from recollect.demo.tables import tables
 from recollect.errors import ConfigurationError
@@ -96,3 +98,10 @@ def test_when_all_ports_are_taken_that_is_said(monkeypatch: pytest.MonkeyPatch) 
         held.bind((demo.HOST, 0))
         with pytest.raises(ConfigurationError, match="name another with --port"):
             demo._free(held.getsockname()[1])
+
+
+def test_without_the_console_the_demo_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demo, "find_spec", lambda name: None)
+    done = CliRunner().invoke(app, ["demo"])
+    assert done.exit_code == 2
+    assert "pip install 'recollect[console]'" in done.output
