@@ -6,13 +6,14 @@ import asyncio
 import logging
 import socket
 import webbrowser
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from recollect.cli.options import Model
 from recollect.cli.running import fail
-from recollect.errors import ConfigurationError, RecollectError
+from recollect.errors import ConfigurationError, MissingExtraError, RecollectError
 
 if TYPE_CHECKING:
     from recollect.server.serve_options import ServeOptions
@@ -51,13 +52,11 @@ def demo(
 
 
 def _options(url: str, port: int | None, model: str | None) -> ServeOptions:
-    try:
-        from recollect.server.serve_options import ServeOptions
-    except ModuleNotFoundError as error:
-        raise ConfigurationError("The demo needs its extras: pip install 'recollect[cli,console]'.") from error
+    if find_spec("nicegui") is None:  # its extra brings the server along
+        raise MissingExtraError("nicegui", "console", "The demo")
     from recollect.console import console_face
+    from recollect.server.serve_options import ServeOptions
 
-    console_face()  # what is missing is told before anything is made
     return ServeOptions(
         url=url,
         host=HOST,
