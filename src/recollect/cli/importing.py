@@ -97,6 +97,8 @@ def import_command(
             say(STOPPED, stderr=True)
         raise
     _show(report, as_json=as_json)
+    if report.waiting_jobs:
+        say("`recollect jobs list` tells what they wait for, and `recollect worker` does them.", stderr=True)
     if report.failed_jobs:
         say("`recollect jobs list --status failed` tells why jobs failed.", stderr=True)
         raise typer.Exit(1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from recollect.importing.handles import ImportMemory
@@ -14,6 +14,10 @@ from recollect.types.times import utc_now
 
 LOOK_SECONDS = 0.5
 """How often to tell how far it is."""
+
+PATIENCE = timedelta(seconds=30)
+"""How long a job that failed may have to wait for its next attempt, and with it those behind it, which go in order.
+Where it is longer, whoever makes memories is not there."""
 
 MOST_JOBS = 1_000
 _UNENDED = ("queued", "running")
@@ -43,7 +47,7 @@ async def bind(memory: ImportMemory, namespace: str, space: str) -> None:
 async def remember(memory: ImportMemory, ids: Sequence[str], tell: Callable[[ImportProgress], Any]) -> Remembered:
     """Wait until jobs have made memories of these conversations, and of those that were left from an earlier import.
 
-    Jobs that wait for another attempt are not waited for.
+    Jobs that wait long for another attempt are not waited for, nor are those behind them.
     """
     begun, wanted = utc_now(), dict.fromkeys(ids)
     if ids:
@@ -53,9 +57,10 @@ async def remember(memory: ImportMemory, ids: Sequence[str], tell: Callable[[Imp
         done = await memory.wait_for_extraction(LOOK_SECONDS)
         now = utc_now()
         left = [job for status in _UNENDED for job in await memory.list_jobs(status=status, limit=MOST_JOBS)]
-        due = {job.conversation_id for job in left if job.due_at <= now}
-        wanted.update(dict.fromkeys(due))
-        done = done and not due
+        held = {job.memory_space_id for job in left if job.attempts and job.due_at > now + PATIENCE}
+        due = {job.conversation_id for job in left if job.due_at <= now and job.memory_space_id not in held}
+        wanted.update(dict.fromkeys(job.conversation_id for job in left if job.due_at <= now))
+        done = (done or bool(held)) and not due
         if wanted:
             tell(ImportProgress("remembering", len(wanted) - len(due), len(wanted)))
     return await _counted(memory, wanted, begun, set(ids))
