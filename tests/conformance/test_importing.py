@@ -135,6 +135,24 @@ async def test_of_two_imports_at_once_each_chat_is_there_once(rc: Recollect, tmp
     assert await maya.conversations.list("imported", "open") == []
 
 
+async def test_a_slow_import_sees_all_that_another_has_brought_in_meanwhile(
+    rc: Recollect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    maya, file = rc.user("maya"), export(tmp_path, days=8)
+    original = Conversations.find_or_create
+
+    async def after_another(self: Conversations, *given: Any, **more: Any) -> Any:
+        monkeypatch.setattr(Conversations, "find_or_create", original)
+        assert (await import_chats(maya, file, extract=False)).chats == 8
+        return await original(self, *given, **more)
+
+    monkeypatch.setattr(Conversations, "find_or_create", after_another)
+    slow = await import_chats(maya, file, extract=False)
+    assert (slow.chats, slow.already_there) == (0, 8)
+    texts = [text for texts in await stored(maya) for text in texts if text.startswith("Day")]
+    assert sorted(texts) == [f"Day {day}, turn 0: I walked to the sea." for day in range(8)]
+
+
 async def test_since_and_limit_choose_chats(rc: Recollect, tmp_path: Path) -> None:
     maya, file = rc.user("maya"), export(tmp_path, days=5)
     late = await import_chats(maya, file, since="2024-03-03T00:00:00Z", limit=2)

@@ -190,8 +190,10 @@ class _Import:
         )
         if found.id in self._known:
             return found
+        await (
+            self._known.refresh()
+        )  # while it is as unknown as what others have brought in: the search ends at what is known
         self._known.add(found)
-        await self._known.refresh()
         others = [part for part in self._known.parts(chat) if part.id != found.id]
         if len(others) <= before or await self._known.new_in(chat):
             return found
