@@ -190,9 +190,8 @@ class _Import:
         )
         if found.id in self._known:
             return found
-        await (
-            self._known.refresh()
-        )  # while it is as unknown as what others have brought in: the search ends at what is known
+        # The search ends at what is known, so this one must not be yet.
+        await self._known.refresh()
         self._known.add(found)
         others = [part for part in self._known.parts(chat) if part.id != found.id]
         if len(others) <= before or await self._known.new_in(chat):
