@@ -150,8 +150,8 @@ def _shape(state: State) -> str:
 
 
 def _escaped(text: str) -> str:
-    """A text as Mermaid shows it: what could end a label or begin markup is written as an entity."""
-    marks = {"&": "#amp;", '"': "#quot;", "<": "#lt;", ">": "#gt;", "`": "#96;", "#": "#35;", "*": "#42;"}
+    """A text as Mermaid shows it: what could end a label, or begin markup or a directive, is written as an entity."""
+    marks = {"&": "#amp;", '"': "#quot;", "<": "#lt;", ">": "#gt;", "`": "#96;", "#": "#35;", "*": "#42;", "%": "#37;"}
     shown = " ".join("".join(marks.get(letter, letter) for letter in text).split())
     return _MARKUP.sub(lambda found: f"{found[1]}#{ord(found[2])};", shown)
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from recollect import Agent, Recollect
-from recollect.console.pages.routes import EXAMPLE, _drawn
+from recollect.console.pages.routes import EXAMPLE
 from recollect.console.seat import Seat
 from recollect.console.talks import NAMESPACE, AgentTalk, Answer, MemoryTalk, SpecTalk, partners, talk_with
 from recollect.console.why import cost_line
@@ -40,13 +40,6 @@ def test_the_example_of_an_agent_is_one() -> None:
     exec(EXAMPLE, made)
     assert isinstance(made["agent"], Agent)
     assert "Ask where to" in made["agent"].to_mermaid()
-
-
-def test_labels_of_a_diagram_set_nothing_up() -> None:
-    agent = Agent("Wanda")
-    route = agent.create_route('%%{init: {"securityLevel": "loose"}}%%')
-    route.initial_state.transition_to(chat_state='%%{init: {"securityLevel": "loose"}}%% 100 %')
-    assert "%" not in _drawn(route, None)
 
 
 def test_a_seat_shows_whom_its_credential_is_for_and_links_stay_with_that_user() -> None:

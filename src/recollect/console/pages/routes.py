@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nicegui import ui
 
-from recollect.agent import Agent, Route
+from recollect.agent import Agent
 from recollect.agent.session import SessionState
 from recollect.console import widgets
 from recollect.console.frame import console_page
@@ -85,14 +85,9 @@ def _agent(seat: Seat, agent: Agent, session: SessionState | None) -> None:
                 widgets.quiet("When " + "; ".join(map(str, route.conditions)))
             with widgets.box("scroll", "graph").props("tabindex=0 role=img") as drawn:
                 drawn.props["aria-label"] = f"Diagram of the route {route.title}: its words are below"
-                ui.mermaid(_drawn(route, state), config=_CONFIG)
+                ui.mermaid(route.to_mermaid(state), config=_CONFIG)
             with ui.expansion("In words").classes("full").props("dense dense-toggle header-class='quiet q-px-none'"):
                 block(route.describe())
-
-
-def _drawn(route: Route, state: str | None) -> str:
-    """The diagram, whose labels cannot set up the program that draws it: what begins a directive there is escaped."""
-    return route.to_mermaid(state).replace("%", "#37;")
 
 
 def _stands(session: SessionState | None) -> None:
