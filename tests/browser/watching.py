@@ -12,6 +12,20 @@ SHOTS = Path(__file__).parents[2] / ".screenshots"
 PHONE = {"width": 390, "height": 844}
 DESK = {"width": 1280, "height": 800}
 
+# Two frames for a new size or theme to be noticed; then what moves by it comes to its end, but for spinners, which
+# have none. Quasar hears of a size a while later, and slides its drawer away only then.
+_SETTLED = """async () => {
+  const frame = () => new Promise(requestAnimationFrame);
+  const isMoving = () => document.getAnimations().some(each =>
+    each.playState === 'running' && each.effect.getComputedTiming().endTime !== Infinity);
+  const isNarrow = innerWidth < 900;
+  const drawer = document.querySelector('.q-drawer');
+  const isAway = () => !drawer || drawer.getBoundingClientRect().right <= 0;
+  await frame(); await frame();
+  const end = performance.now() + 2000;
+  while ((isMoving() || (isNarrow && !isAway())) && performance.now() < end) await frame();
+}"""
+
 
 @dataclass
 class Complaints:
@@ -66,7 +80,7 @@ async def looks(page: Page, name: str) -> None:
         await page.set_viewport_size(size)  # type: ignore[arg-type]
         for theme in ("light", "dark"):
             await page.emulate_media(color_scheme=theme)
-            await page.wait_for_timeout(350)  # menus and colours move for that long
+            await page.evaluate(_SETTLED)
             await shot(page, f"{name}-{theme}")
         over = await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
         assert over <= 0, f"{name} is {over} px too wide at {size['width']} px"
