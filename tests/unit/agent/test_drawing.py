@@ -16,7 +16,9 @@ from recollect.tools import tool
 from tests.unit.agent.walks import SEEDS, Chance, Facts, Turn, play
 
 titles = st.text(min_size=1, max_size=30).filter(str.strip)
-nasty = titles | st.sampled_from(['"]; click s0 "x"', "a\nb-->c", "<script>", "`x`", "end", "#quot;", "]]", "| a |", "%%{init: {}}%%", "100 %"])
+nasty = titles | st.sampled_from(
+    ['"]; click s0 "x"', "a\nb-->c", "<script>", "`x`", "end", "#quot;", "]]", "| a |", "%%{init: {}}%%", "100 %"]
+)
 
 NODE = r"r?\d*s(?:\d+|End)"
 LABEL = r'"[^"\n\r`]*"'
