@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from html import escape
+
 from fastapi import FastAPI
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
 
 from recollect.errors import MissingExtraError
+from recollect.server.problems import on_http_error
+from recollect.server.reception import is_for_eyes, plain_page
 
 PATH = "/console"
 
@@ -22,11 +28,13 @@ class ConsoleFace:
 
     def add_to(self, app: FastAPI) -> None:
         """Mount the pages on a server's app."""
+        from nicegui import app as nicegui_app
         from nicegui import ui
 
         from recollect.console import pages  # they register themselves
 
         assert pages
+        nicegui_app.add_exception_handler(404, _missing)
         ui.run_with(
             app,
             mount_path=PATH,
@@ -48,3 +56,12 @@ def console_face() -> ConsoleFace:
             raise
         raise MissingExtraError("nicegui", "console", "The console") from error
     return ConsoleFace()
+
+
+async def _missing(request: Request, error: Exception) -> Response:
+    """What is not there. NiceGUI would make a page of its own, and keep it for a minute, for whoever asks."""
+    if not is_for_eyes(request.scope):
+        return await on_http_error(request, error)
+    home = escape(f"{request.scope.get('root_path', '')}/")
+    told = f'<p class="wrong" role="alert">There is no such page.</p><p><a href="{home}">To the chat</a></p>'
+    return HTMLResponse(plain_page("Not here", told), 404)

@@ -164,10 +164,11 @@ class Reception:
         form = parse_qs((await _body(receive)).decode("utf-8", "replace"))
         authorization = f"Bearer {form.get('key', [''])[0].strip()}"
         try:
-            await self._access.principal(authorization)
+            principal = await self._access.principal(authorization)
         except NotAuthenticatedError as error:
             self._failures.failed(scope.get("client"))
             return HTMLResponse(_form(base, asked, str(error)), 401)
+        await self._count(principal)  # each log-in is held, and of too many the oldest are others'
         answer = RedirectResponse(_safe(asked, base, scope.get("root_path", "")), 303)
         secure = scope.get("scheme") == "https"
         cookie = self._sittings.begin(authorization)
@@ -222,7 +223,7 @@ def _safe(path: str, base: str, root: str) -> str:
 def _form(base: str, asked: str, wrong: str = "") -> str:
     action = f"{base}/login" + (f"?next={quote(asked, safe='')}" if asked else "")
     alert = f'<p class="wrong" role="alert">{escape(wrong)}</p>' if wrong else ""
-    return _page(
+    return plain_page(
         "Log in",
         f'{alert}<form method="post" action="{escape(action)}"><label for="key">API key or token</label>'
         '<input id="key" name="key" type="password" autocomplete="current-password" required autofocus>'
@@ -231,7 +232,8 @@ def _form(base: str, asked: str, wrong: str = "") -> str:
     )
 
 
-def _page(title: str, body: str) -> str:
+def plain_page(title: str, body: str) -> str:
+    """A page that needs nothing else: `body` is markup."""
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title} · Recollect</title>'
         '<meta name="viewport" content="width=device-width"><link rel="icon" href="data:,">'
@@ -243,16 +245,16 @@ def _page(title: str, body: str) -> str:
 def _refusal(error: Refused | RecollectError, scope: Scope) -> Response:
     request_id = scope.get("state", {}).get("request_id")
     answer = error.answer(request_id) if isinstance(error, Refused) else problem_of(error, request_id)
-    if isinstance(error, RecollectError) and _is_for_eyes(scope):
+    if isinstance(error, RecollectError) and is_for_eyes(scope):
         headers = {name: value for name, value in answer.headers.items() if not name.startswith("content-")}
-        page = _page("Not here", f'<p class="wrong" role="alert">{escape(told(error))}</p>')
+        page = plain_page("Not here", f'<p class="wrong" role="alert">{escape(told(error))}</p>')
         answer = HTMLResponse(page, answer.status_code, headers)
     if isinstance(error, RateLimitedError):
         answer.headers["RateLimit-Remaining"] = "0"
     return answer
 
 
-def _is_for_eyes(scope: Scope) -> bool:
+def is_for_eyes(scope: Scope) -> bool:
     """Whether a person's browser shows the answer as a page."""
     return scope["type"] == "http" and any(
         name == b"accept" and b"text/html" in value.lower() for name, value in scope["headers"]

@@ -7,17 +7,19 @@ import sys
 from typing import Any
 
 import pytest
-from nicegui import __version__
+from nicegui import Client, __version__
 
 from recollect import Recollect
 from recollect.console import ConsoleFace, console_face
 from recollect.errors import MissingExtraError
+from recollect.server import create_app
 from recollect.server.access import Access
 from recollect.server.callers import Home
 from recollect.server.hosts import Hosts
 from recollect.server.rates import Failures, Rates
 from recollect.server.reception import Reception
 from recollect.server.settings import ServerSettings
+from tests.support.http_server import calling
 
 
 async def test_only_what_comes_with_the_package_is_shown_to_everyone() -> None:
@@ -45,6 +47,24 @@ async def test_only_what_comes_with_the_package_is_shown_to_everyone() -> None:
         for path in ("auto/static/token/export.zip", "client/id/upload/3", "auto/media/x", "0.0.0/static/x"):
             assert await status(f"/console/_nicegui/{path}") == 401
         assert await status("/console/memory") == 303
+
+
+async def test_whoever_asks_for_what_is_not_there_leaves_no_page_behind() -> None:
+    """Also without a credential: what is below the assets' path is for everyone."""
+    rc = Recollect(":memory:")
+    app = create_app(rc, ServerSettings(), faces=[ConsoleFace()])
+    async with app.router.lifespan_context(app), calling(app) as client:
+        before = len(Client.instances)
+        for path in ("nothing", "dynamic_resources/a/b"):
+            for method in ("GET", "POST"):
+                answer = await client.request(method, f"/console/_nicegui/{__version__}/{path}")
+                assert (answer.status_code, answer.json()["code"]) == (404, "unknown-path")
+        key = await rc.keys.create("admin")
+        shown = await client.get(
+            "/console/nowhere", headers={"Authorization": f"Bearer {key.secret}", "Accept": "text/html"}
+        )
+        assert (shown.status_code, 'href="/console/"' in shown.text) == (404, True)
+        assert len(Client.instances) == before
 
 
 def test_where_nicegui_is_missing_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
