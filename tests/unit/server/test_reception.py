@@ -274,13 +274,21 @@ async def test_every_answer_says_what_a_page_may_load_and_who_may_frame_it(rc: R
 
 async def test_pages_count_as_requests_of_the_credential_and_people_are_told_in_a_page(rc: Recollect) -> None:
     async with calling(served(rc)) as client:
-        await log_in(client, await key(rc, rate_limit=2))
+        await log_in(client, await key(rc, rate_limit=3))
         answers = [await client.get("/console/", headers=EYES) for _ in range(3)]
         assert [answer.status_code for answer in answers] == [200, 200, 429]
-        assert "2 requests a minute" in answers[-1].text
+        assert "3 requests a minute" in answers[-1].text
         assert answers[-1].headers["content-type"].startswith("text/html")
         assert "retry-after" in answers[-1].headers
         assert (await client.get("/console/_assets/app.js")).status_code == 200
+
+
+async def test_logging_in_counts_too_as_each_is_held_in_the_place_of_others(rc: Recollect) -> None:
+    secret = await key(rc, rate_limit=2)
+    async with calling(served(rc)) as client:
+        answers = [await log_in(client, secret) for _ in range(3)]
+        assert [answer.status_code for answer in answers] == [303, 303, 429]
+        assert COOKIE not in answers[-1].headers.get("set-cookie", "")
 
 
 async def test_a_form_that_is_too_large_is_not_read(rc: Recollect) -> None:
