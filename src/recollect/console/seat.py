@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
@@ -28,6 +29,7 @@ from recollect.user import User
 if TYPE_CHECKING:
     from recollect.agent import Agent
 
+log = logging.getLogger("recollect.console")
 
 FAILED = "The server failed: its log has the reason."
 
@@ -129,31 +131,41 @@ class Seat:
 
     async def check(self) -> None:
         """Leave a page whose credential holds no more. To look is not to use it: an idle browser is logged out."""
-        if not await self._is_still_valid(is_used=False):
+        try:
+            holds = await self._is_still_valid(is_used=False)
+        except RecollectError as error:  # it cannot be told now: nothing is done on the page either until it can
+            log.warning("whether an open page's credential holds is unknown: %s", error)
+            return
+        if not holds:
             ui.navigate.to(self.link("/"))
 
     def doing(self, handler: Callable[..., Any], *, by_itself: bool = False) -> Callable[..., Awaitable[None]]:
         """An event handler whose errors are told in one sentence, and which acts only while the credential holds.
 
         All handlers that read or change something go through it. What a page does `by_itself`, such as looking again
-        now and then, is no use of the credential; everything else counts as a request of it.
+        now and then, is no use of the credential, and its errors are in the log, as nobody wants to be told again and
+        again; everything else counts as a request of it.
         """
         wanted = len(inspect.signature(handler).parameters)
 
         async def handle(*given: Any) -> None:
-            if not await self._is_still_valid(is_used=not by_itself):
-                ui.navigate.to(self.link("/"))  # the reception asks for another one
-                return
             try:
+                if not await self._is_still_valid(is_used=not by_itself):
+                    ui.navigate.to(self.link("/"))  # the reception asks for another one
+                    return
                 if not by_itself:
                     await self._count()
                 outcome = handler(*given[:wanted])
                 if inspect.isawaitable(outcome):
                     await outcome
             except RecollectError as error:
-                tell(self.words(error), is_wrong=True)
+                if by_itself:
+                    log.warning("an open page could not look again: %s", error)
+                else:
+                    tell(self.words(error), is_wrong=True)
             except Exception:
-                tell(FAILED, is_wrong=True)
+                if not by_itself:
+                    tell(FAILED, is_wrong=True)
                 raise
 
         return handle

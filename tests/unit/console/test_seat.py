@@ -10,7 +10,7 @@ from nicegui import ui
 
 from recollect import Recollect
 from recollect.console.seat import FAILED, Seat
-from recollect.errors import InvalidArgumentError, RateLimitedError
+from recollect.errors import InvalidArgumentError, RateLimitedError, StoreUnavailableError
 from recollect.server import ServerSettings
 from recollect.server.access import OPEN
 from recollect.server.callers import Caller, Home
@@ -22,6 +22,7 @@ class World:
     """A credential that may end, and what the page shows."""
 
     holds: bool = True
+    is_down: bool = False
     uses: list[bool] = field(default_factory=list)
     counted: int = 0
     limit: int = 100
@@ -30,6 +31,8 @@ class World:
 
     async def is_still_valid(self, *, is_used: bool = True) -> bool:
         self.uses.append(is_used)
+        if self.is_down:
+            raise StoreUnavailableError("The database is away.")
         return self.holds
 
     async def count(self) -> None:
@@ -99,3 +102,12 @@ async def test_what_a_page_does_by_itself_is_no_use_and_no_request(world: World)
     world.holds = False
     await seat(world).check()
     assert world.left == ["./?user=maya"]
+
+
+async def test_while_the_store_is_away_nothing_is_done_that_is_told_and_the_page_stays(world: World) -> None:
+    world.is_down = True
+    done: list[int] = []
+    await seat(world).doing(lambda: done.append(1))()
+    await seat(world).doing(lambda: done.append(2), by_itself=True)()
+    await seat(world).check()
+    assert (done, world.told, world.left) == ([], ["The database is away."], [])
