@@ -1,4 +1,4 @@
-"""An agent that books tables. With a model it converses; without one it goes by rules, so that its flow can be tried."""
+"""An agent that books tables. With a model it converses; without one it goes by rules, so that it can be tried."""
 
 from __future__ import annotations
 
