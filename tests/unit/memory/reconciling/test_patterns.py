@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 from recollect.memory.extraction.mining import clusters
 from recollect.memory.extraction.patterns import Mined, mine
 from recollect.memory.extraction.regularity import regularity, undated
-from recollect.memory.verbatim import TURN
 from recollect.stores import AddedCitation, Replacement
 from recollect.testing.stores.making import make_entity
-from recollect.types.memory import Atom, AtomStatus, Category, CategoryKind, Citation
+from recollect.types.memory import TURN, Atom, AtomStatus, Category, CategoryKind, Citation
 from recollect.types.times import to_micros
 from tests.unit.memory.reconciling.space import EVENT, MAYA, NOON, Space, day, opened
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from recollect.memory.extraction.values import Change
-from recollect.memory.verbatim import TURN
-from recollect.types.memory import AtomStatus, Citation
+from recollect.types.memory import TURN, AtomStatus, Citation
 from tests.unit.memory.reconciling.space import EVENT, Space, day, fact, home, window
 
 
