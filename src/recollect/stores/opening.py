@@ -61,12 +61,12 @@ def _sqlite(path: str, given: Mapping[str, str]) -> Store:
 def _postgres(url: str) -> Store:
     from recollect.stores.postgres import PostgresStore
 
-    parts = urlsplit(url)
-    if "," not in parts.netloc:  # several hosts are for the driver to read
-        try:
+    try:
+        parts = urlsplit(url)
+        if "," not in parts.netloc:  # several hosts are for the driver to read
             _ = parts.port
-        except ValueError as error:
-            raise ConfigurationError(f"The store's URL cannot be read: {error}.") from None
+    except ValueError as error:
+        raise ConfigurationError(f"The store's URL cannot be read: {error}.") from None
     own: dict[str, Callable[[str], Any]] = {"schema": str, "pool_size": _at_least_one, "statement_cache_size": int}
     given = dict(parse_qsl(parts.query))
     settings = _settings("PostgreSQL", {name: value for name, value in given.items() if name in own}, own)

@@ -100,6 +100,7 @@ def test_a_place_where_nothing_can_be_made_is_told(told: Told) -> None:
         (["chat", "Hi", "--url", "mysql://x"], "mysql:// is not a store Recollect knows"),
         (["atoms", "list", "--url", ":memory:"], "What is in memory ends with this command"),
         (["atoms", "list", "--url", "postgresql://127.0.0.1:1/none"], "cannot be reached"),
+        (["atoms", "list", "--url", "postgresql://u:p@[::1/x"], "The store's URL cannot be read: Invalid IPv6 URL."),
         (["migrate", "--url", "postgresql://127.0.0.1:1/none"], "cannot be reached"),
         (["chat", "Hi", "--user", "*"], "user_id cannot be '*'"),
         (["chat", "Hi", "--user", " "], "user_id"),
