@@ -6,6 +6,7 @@ import asyncio
 import http.client
 import importlib.metadata
 import re
+import shlex
 import socket
 import sqlite3
 import sys
@@ -116,7 +117,9 @@ async def _store(url: str) -> Check:
     if not found.exists:
         return Check("store", "off", f"{found.place} is not there yet", "recollect chat begins it")
     if found.is_behind:
-        return Check("store", "warn", _version(found), f"back it up, then: recollect migrate --url {url}")
+        # What a doctor says is shown to others: a URL may hold a password.
+        how = ", with the same --url" if "://" in url else f" --url {shlex.quote(url)}"
+        return Check("store", "warn", _version(found), f"back it up, then: recollect migrate{how}")
     counts = ", ".join(f"{count} {name}" for name, count in found.counts.items())
     size = "" if found.size is None else f", {_megabytes(found.size)}"
     return Check("store", "ok", f"{found.kind} at {found.place}{size}{': ' if counts else ''}{counts}")

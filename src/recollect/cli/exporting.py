@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import sys
+from contextlib import aclosing
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from recollect.cli.options import DEFAULT_URL, DEFAULT_USER, App, AsJson, Tenant, Url, User
-from recollect.cli.printing import console, say, show_json, show_table
+from recollect.cli.printing import console, harmless_json, say, show_json, show_table
 from recollect.cli.running import Whose, ask, fail, unknown_user
 
 if TYPE_CHECKING:
@@ -43,9 +45,11 @@ def export(
     A file appears only when it is complete, and only its owner may read it. With --json the counts are printed as
     JSON; the export itself is JSON on standard output anyway.
     """
-    if to is None and format is Form.ZIP and sys.stdout.isatty():
+    is_shown = to is None and _is_terminal()
+    if is_shown and format is Form.ZIP:
         raise typer.BadParameter("a .zip is not for a terminal: name a file with --to.", param_hint="--format")
     whose = Whose(url, user, tenant, app_id)
+    held = io.BytesIO()
 
     async def work(handle: Handle) -> ExportReport:
         if not await _is_known(handle):
@@ -57,13 +61,15 @@ def export(
                     status.update(f"Exporting: {done} records")
 
             return await handle.admin.export_user_data(
-                to=sys.stdout.buffer if to is None else to,
+                to=to or (held if is_shown else sys.stdout.buffer),
                 format=None if format is None else format.value,
                 on_progress=progress,
                 include_vectors=vectors,
             )
 
     report = ask(whose, work)
+    if is_shown:
+        typer.echo(harmless_json(held.getvalue().decode()))
     if to is None:
         return
     if as_json:
@@ -95,7 +101,7 @@ def delete(
     if as_json:
         show_json(dict(erased))
     elif not any(erased.values()):
-        say(f"There was nothing of user {user!r} in {url}.")
+        say(f"There was nothing of user {user!r} there.")
     else:
         say(f"All that was kept of {user} is deleted:")
         show_table(("DELETED", "WHAT"), [(str(count), name) for name, count in erased.items() if count])
@@ -108,7 +114,12 @@ def _confirm(user: str) -> None:
 
 
 async def _is_known(user: Handle) -> bool:
-    return bool(await user.memory.list_spaces() or await user.conversations.list(limit=1))
+    async with aclosing(user.admin.export_stream()) as records:
+        return await anext(records, None) is not None
+
+
+def _is_terminal() -> bool:
+    return sys.stdout.isatty()
 
 
 def _counted(counts: Any) -> str:

@@ -134,7 +134,11 @@ def json_line(value: Any) -> str:
     >>> json_line({"at": datetime(2026, 3, 1), "text": "Olá\\x1b"})
     '{"at": "2026-03-01T00:00:00", "text": "Olá\\\\u001b"}'
     """
-    text = json.dumps(plain(value), ensure_ascii=False)
+    return harmless_json(json.dumps(plain(value), ensure_ascii=False))
+
+
+def harmless_json(text: str) -> str:
+    """JSON that means the same, in which every character that is not harmless is escaped."""
     if text.isprintable():
         return text
     return "".join(each if _is_harmless(each) else json.dumps(each)[1:-1] for each in text)

@@ -15,6 +15,8 @@ from typing import Any, NoReturn
 import pytest
 
 from recollect import Recollect
+from recollect.cli import checkup
+from recollect.cli.looking import StoreLook
 from recollect.stores.catalogue import migrations
 from tests.unit.cli.conftest import Cli
 
@@ -96,6 +98,38 @@ def test_an_export_goes_to_a_file_or_to_the_output(cli: Cli, as_json: Json, tmp_
     assert (report["path"], report["format"], report["counts"]["messages"]) == ("maya.zip", "zip", 2)
     with zipfile.ZipFile("maya.zip") as archive:
         assert "conversations.jsonl" in archive.namelist()
+
+
+def test_who_has_nothing_but_a_key_is_given_that(cli: Cli, as_json: Json) -> None:
+    talked("I am Tom.", user="tom")
+    made = as_json("keys", "create", "--url", "recollect.db", "--role", "user", "--user", "maya")
+    assert [each["id"] for each in json.loads(cli("export", "--user", "maya").stdout)["api_keys"]] == [made["id"]]
+
+
+def test_an_export_on_a_terminal_holds_nothing_that_it_obeys(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    talked("I moved \x9b31m to \u202eLisbon, olá.")
+    piped = cli("export", "--user", "maya").stdout
+    monkeypatch.setattr("recollect.cli.exporting._is_terminal", lambda: True)
+    shown = cli("export", "--user", "maya").stdout
+    assert "\x9b" in piped
+    assert "\x9b" not in shown
+    assert "\u202e" not in shown
+    assert "olá" in shown
+    assert json.loads(shown)["conversations"] == json.loads(piped)["conversations"]
+
+
+def test_a_password_in_the_address_of_a_store_is_not_repeated(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def behind(url: str, **_: object) -> StoreLook:
+        return StoreLook("PostgreSQL", "postgresql://db/x", True, 1, 2)
+
+    monkeypatch.setattr(checkup, "look", behind)
+    shown = cli("doctor", "--json", "--url", "postgresql://u:secret@db/x").stdout
+    assert "recollect migrate, with the same --url" in shown
+    assert "secret" not in shown
+    talked("I moved to Lisbon.")
+    address = "sqlite:///recollect.db?timeout=secret"
+    monkeypatch.setattr("recollect.cli.exporting.ask", lambda *_: {})
+    assert "secret" not in cli("delete", "--user", "may", "--yes", "--url", address).stdout
 
 
 def test_all_of_a_user_is_deleted_once_the_id_is_typed(cli: Cli, as_json: Json, told: Told) -> None:
