@@ -130,6 +130,26 @@ async def test_an_event_that_commits_late_is_not_passed_over(ready_postgres_url:
         assert early.position < seen[0].position < seen[1].position
 
 
+async def test_the_order_of_events_is_that_of_writing_whatever_the_server_knows_of_its_table(postgres_url: str) -> None:
+    """A table that was empty when it was looked at is read from its start for each event, wherever the rows lie."""
+    async with Recollect(postgres_url, worker=False, summary_every=None) as rc:
+        talk = await log_of(rc).create("chat")
+        for number in range(20):
+            await log_of(rc).append_user_message(talk.id, f"before {number}")
+            last = await rc.events.latest()
+        admin = await asyncpg.connect(postgres_url)
+        try:
+            await admin.execute("DELETE FROM recollect.events")
+            await admin.execute("VACUUM ANALYZE recollect.events")
+        finally:
+            await admin.close()
+        for number in range(20):
+            await log_of(rc).append_user_message(talk.id, f"after {number}")
+        events = await rc.events.read(last)
+        assert [event.data["seq"] for event in events] == list(range(21, 41))
+        assert [event.position for event in events] == list(range(last + 1, last + 21))
+
+
 @pytest.mark.parametrize("ending", ["closed", "cancelled"])
 async def test_a_subscriber_that_stops_leaves_nothing_running(url: str, ending: str) -> None:
     async with Recollect(url, worker=False) as rc:
