@@ -18,7 +18,7 @@ from recollect.console.speech import AnswerView, show_talk, show_user
 from recollect.console.standing import Standing
 from recollect.console.talks import REMEMBERING_SECONDS, Answer, Earlier, partners, talk_with
 from recollect.console.why import addresses, cost_line, show_stored_why, show_why
-from recollect.errors import RecollectError
+from recollect.errors import InvalidArgumentError, RecollectError
 from recollect.types import ReplyDelta, ToolCall
 from recollect.types.conversations import StoredMessage
 
@@ -68,6 +68,8 @@ class ChatPage:
         self._who = agent or "Recollect"
         self._talk = talk_with(seat, agent)
         self._turn: asyncio.Task[None] | None = None
+        self._is_ending = False
+        self._longest = min(LONGEST, seat.caller.home.settings.text_length)
 
     async def build(self) -> None:
         seat = self._seat
@@ -101,7 +103,7 @@ class ChatPage:
     def _composer(self) -> None:
         with widgets.box("composer"):
             self._field = ui.textarea(placeholder=f"Message {self._who}").props(
-                f"outlined autogrow autofocus dense dir=auto maxlength={LONGEST} input-style='max-height: 40vh'"
+                f"outlined autogrow autofocus dense dir=auto maxlength={self._longest} input-style='max-height: 40vh'"
             )
             self._field.props["aria-label"] = f"Message {self._who}: Enter sends it, Shift+Enter begins a line"
             send = self._seat.doing(self._send)
@@ -142,7 +144,8 @@ class ChatPage:
                 )
 
     async def _look_again(self) -> None:
-        await self._show(await self._talk.earlier())
+        if self._turn is None:
+            await self._show(await self._talk.earlier())
 
     def _foot(self, message: StoredMessage) -> None:
         """What there is to know of an answer that was given before the page was opened."""
@@ -173,6 +176,13 @@ class ChatPage:
     async def _send(self, text: str) -> None:
         said = (text or "").strip()
         if not said or self._turn is not None:
+            return
+        if len(said) > self._longest:
+            raise InvalidArgumentError(
+                f"A message has at most {self._longest:,} characters here; this one has {len(said):,}."
+            )
+        if self._is_ending:
+            tell("One moment: what was said before is becoming memories.")
             return
         self._field.set_value("")
         for hello in [each for each in self._log if "welcome" in each.classes]:
@@ -243,6 +253,7 @@ class ChatPage:
     async def _begin_anew(self) -> None:
         """Close the conversation, wait for its memories, and begin another."""
         await self._cancel_and_wait()
+        self._is_ending = True  # what is sent now would be cleared away with the rest
         self._anew.props("loading")
         self._anew.disable()
         try:
@@ -252,6 +263,7 @@ class ChatPage:
                 tell("It is remembered now." if is_done else "It is still becoming memories: the page Jobs has more.")
             await self._show(Earlier())
         finally:
+            self._is_ending = False
             self._title.set_text("")
             self._anew.props(remove="loading")
             self._anew.enable()
