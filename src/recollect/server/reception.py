@@ -70,8 +70,8 @@ class Face(Protocol):
 class Reception:
     """Answers requests below the paths of faces: lets them in with a cookie or a header, or has the person log in.
 
-    The caller is in `scope["state"]["caller"]`, as for all requests. A page of another origin can neither post nor open
-    a WebSocket: browsers say where a request comes from.
+    The caller is in `scope["state"]["caller"]`, as for all requests. A page of another origin may lead here, but
+    neither load something, nor post, nor open a WebSocket: browsers say where a request comes from.
     """
 
     def __init__(
@@ -99,7 +99,8 @@ class Reception:
         try:
             headers = read_head(scope)
             self._hosts.check(headers, scope.get("client"))
-            if scope["type"] != "http" or scope["method"] not in ("GET", "HEAD"):
+            is_navigated = headers.get(b"sec-fetch-mode", b"navigate") == b"navigate"
+            if scope["type"] != "http" or scope["method"] not in ("GET", "HEAD") or not is_navigated:
                 _check_origin(headers)
             return await self._let_in(face, path, scope, headers, receive)
         except (Refused, RecollectError) as error:

@@ -223,6 +223,19 @@ async def knock(app: Any, headers: dict[str, str], path: str = "/console/_ws") -
     return sent[0]
 
 
+async def test_a_page_of_another_origin_loads_nothing_and_may_lead_here(rc: Recollect) -> None:
+    """Where there are no credentials each of its pictures would be a page that is built and kept for a while."""
+    async with calling(served(rc, open=True)) as client:
+        for site, mode, status in (
+            ("cross-site", "no-cors", 403),
+            ("same-site", "cors", 403),
+            ("same-origin", "cors", 200),
+            ("cross-site", "navigate", 200),
+        ):
+            headers = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": mode}
+            assert (await client.get("/console/", headers=headers)).status_code == status
+
+
 async def test_a_websocket_needs_the_cookie_and_the_same_origin(rc: Recollect) -> None:
     app = served(rc)
 
