@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any, TypedDict
 
 from recollect.chat import ChatOptions, Model
+from recollect.chat.offline import SET_UP, is_offline
 from recollect.conversations import checks
 from recollect.conversations.turn_requests import (
     Planner,
@@ -164,7 +165,12 @@ class Chat:
             checks.seconds("memory_wait", given["memory_wait"])
         checks.recall("recall", given.get("recall"))
         talks = user.conversations
-        return turn_request(talks.runtime, user.scope, talks.build_context, "", self._model, None, **more)
+        asked = turn_request(talks.runtime, user.scope, talks.build_context, "", self._model, None, **more)
+        if self._planner is not None and is_offline(asked.options.model):
+            raise ConfigurationError(
+                f"Agent {self._planner.name!r} has no model: pass Agent(model=...), or set one for all. {SET_UP}"
+            )
+        return asked
 
     async def _conversation_id(self) -> str | None:
         """The conversation to go on with, or None if the store cannot tell."""
