@@ -12,18 +12,18 @@ SHOTS = Path(__file__).parents[2] / ".screenshots"
 PHONE = {"width": 390, "height": 844}
 DESK = {"width": 1280, "height": 800}
 
-# Two frames for a new size or theme to be noticed; then what moves by it comes to its end, but for spinners, which
-# have none. Quasar hears of a size a while later, and slides its drawer away only then.
+# What moves by a new size or theme is brought to its end, but for spinners, which have none. Quasar hears of a size a while
+# later, and slides its drawer away only then.
 _SETTLED = """async () => {
   const frame = () => new Promise(requestAnimationFrame);
-  const isMoving = () => document.getAnimations().some(each =>
-    each.playState === 'running' && each.effect.getComputedTiming().endTime !== Infinity);
-  const isNarrow = innerWidth < 900;
   const drawer = document.querySelector('.q-drawer');
-  const isAway = () => !drawer || drawer.getBoundingClientRect().right <= 0;
-  await frame(); await frame();
-  const end = performance.now() + 2000;
-  while ((isMoving() || (isNarrow && !isAway())) && performance.now() < end) await frame();
+  const isAway = () => innerWidth >= 900 || !drawer || drawer.getBoundingClientRect().right <= 0;
+  const end = performance.now() + 400;
+  for (let round = 0; round < 3 || (!isAway() && performance.now() < end); round += 1) {
+    await frame();
+    for (const each of document.getAnimations())
+      if (each.effect.getComputedTiming().endTime !== Infinity) each.finish();
+  }
 }"""
 
 
