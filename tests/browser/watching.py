@@ -12,10 +12,10 @@ SHOTS = Path(__file__).parents[2] / ".screenshots"
 PHONE = {"width": 390, "height": 844}
 DESK = {"width": 1280, "height": 800}
 
-# What moves by a new size or theme is brought to its end, but for spinners, which have none. Quasar hears of a size a while
-# later, and slides its drawer away only then.
+# What moves by a new size or theme is brought to its end, but for spinners, which have none. Quasar hears of a size a
+# while later, and slides its drawer away only then. A page that is not drawn just now has no frames.
 _SETTLED = """async () => {
-  const frame = () => new Promise(requestAnimationFrame);
+  const frame = () => new Promise(go => { requestAnimationFrame(go); setTimeout(go, 100); });
   const drawer = document.querySelector('.q-drawer');
   const isAway = () => innerWidth >= 900 || !drawer || drawer.getBoundingClientRect().right <= 0;
   const end = performance.now() + 400;
