@@ -50,23 +50,9 @@ _OPENS = re.compile(
     re.IGNORECASE,
 )
 _COMMON = {
-    *(
-        "about",
-        "could",
-        "does",
-        "have",
-        "know",
-        "like",
-        "many",
-        "much",
-        "should",
-        "some",
-        "tell",
-        "that",
-        "them",
-        "then",
-    ),
-    *("there", "they", "this", "were", "what", "when", "where", "which", "whose", "will", "with", "would", "your"),
+    *("about", "could", "does", "have", "know", "like", "many", "much", "should", "some", "tell", "that", "them"),
+    *("then", "there", "they", "this", "were", "what", "when", "where", "which", "whose", "will", "with", "would"),
+    "your",
 }
 
 
