@@ -13,7 +13,7 @@ EXAMPLES := $(patsubst %,examples/%.py,personal_assistant chatting kept_conversa
 .PHONY: run examples test check format docs bench clean
 
 run: $(RUNS)  ## the server and its console, with nothing to set up: chat, be remembered, look around; Ctrl-C stops
-	$(BIN)/recollect demo
+	$(BIN)/tellback demo
 
 examples: $(READY)  ## the programs of examples/, one after the other
 	@for program in $(EXAMPLES); do echo "== $$program"; $(BIN)/python $$program || exit 1; done
@@ -48,7 +48,7 @@ clean:
 	rm -rf $(VENV) .bench .cache .site dist
 
 $(BIN)/python:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Recollect needs Python 3.11 or later; set PYTHON=...")'
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Tellback needs Python 3.11 or later; set PYTHON=...")'
 	$(PYTHON) -m venv $(VENV)
 
 $(RUNS): pyproject.toml constraints.txt | $(BIN)/python  # what a newcomer needs, and no more

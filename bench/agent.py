@@ -1,4 +1,4 @@
-"""What a turn along routes costs, for Recollect's agent and for what is written by hand with its peers, in one run.
+"""What a turn along routes costs, for Tellback's agent and for what is written by hand with its peers, in one run.
 
 There are 5, 50 and 500 routes of 4 states and 3 fields, and 100 guidelines, 80 of them with a condition. A conversation
 holds 20 messages when it begins; then a route is entered, left for another, taken up again, corrected and completed, in
@@ -6,7 +6,7 @@ six turns (workers/routing.py). A turn is two calls to a model that takes no tim
 reads is in a table; the other replies. What is measured is the framework, and no model. Route, state, values, the
 guidelines that hold and the number of calls are checked after each batch.
 
-For Recollect that is `agent.respond`, `agent.respond_stream` with 100 deltas, and `agent.respond` with a memory: 1,000
+For Tellback that is `agent.respond`, `agent.respond_stream` with 100 deltas, and `agent.respond` with a memory: 1,000
 memories in a SQLite file, of which the best are put into the prompt, and the conversation is kept.
 
 LangGraph gets a node that reads the message with structured output over all routes, and conditional edges to one node
@@ -14,14 +14,14 @@ for each route, in which plain code finds the next state: the leanest that does 
 checkpointer, streaming, and with its SQLite saver, which keeps the conversation and remembers nothing. Pydantic AI gets
 an agent that reads and one that replies, with the same plain code in between, and keeps nothing.
 
-Besides, how many tokens the model is sent, by the estimate that Recollect uses: its prompts hold the routes that a
+Besides, how many tokens the model is sent, by the estimate that Tellback uses: its prompts hold the routes that a
 message has to do with, not all of them.
 
 CPU time is that of the whole process, all threads. Rounds are interleaved. The goal is a turn under 3 ms of CPU time
 with 50 routes.
 
     python bench/agent.py
-    python bench/agent.py --only recollect --rounds 3 --json
+    python bench/agent.py --only tellback --rounds 3 --json
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from typing import Any
 from agent_report import GOAL_ROUTES, KEPT, PROMPTS, goal, key_of, table
 from contenders import ENVIRONMENTS, WORKERS, Contender, all_contenders, persisting_contenders
 from memory import prepare_material
-from recollect.chat.budget import count_tokens_heuristic
-from recollect.types import user_message
 from report import summary
 from running import Progress, Run, parsed, parser, publish, rotated
+from tellback.chat.budget import count_tokens_heuristic
+from tellback.types import user_message
 
 SIZES = (5, GOAL_ROUTES, 500)
 LEAST_ROUTES, MOST_ROUTES = 2, 500
@@ -68,11 +68,11 @@ class Task:
 
 
 def guiding_contenders() -> list[Contender]:
-    """Recollect, LangGraph in the environment that has its SQLite saver, and Pydantic AI."""
+    """Tellback, LangGraph in the environment that has its SQLite saver, and Pydantic AI."""
     [graphs] = [one for one in persisting_contenders() if one.name == "langgraph"]
     [typed] = [one for one in all_contenders() if one.name == "pydantic-ai-slim"]
     return [
-        Contender("recollect", None, WORKERS / "recollect_agent.py", "import recollect"),
+        Contender("tellback", None, WORKERS / "tellback_agent.py", "import tellback"),
         replace(graphs, worker=WORKERS / "langgraph_agent.py", label=graphs.packages[0].replace("==", " ")),
         replace(typed, worker=WORKERS / "pydantic_ai_agent.py"),
     ]

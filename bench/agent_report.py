@@ -10,7 +10,7 @@ from report import aligned, cell
 Numbers = Mapping[str, Mapping[str, Mapping[str, Any]]]
 """By contender, key and measure: median, minimum and all samples."""
 
-OURS = "recollect"
+OURS = "tellback"
 GOAL_ROUTES, GOAL_MS = 50, 3.0
 KEPT = {
     "memory": "with a memory, the conversation kept",
@@ -74,7 +74,7 @@ def _ratio(result: Mapping[str, Any]) -> Iterator[Sequence[str]]:
         for size in result["sizes"]:
             ours, theirs = (_found(result["numbers"], each, key_of("respond", size), "cpu_ms") for each in (OURS, name))
             cells.append("-" if ours is None or theirs is None else f"{ours['median'] / theirs['median']:.3f}")
-        yield [f"  Recollect / {label}", *cells]
+        yield [f"  Tellback / {label}", *cells]
 
 
 def _beside(result: Mapping[str, Any]) -> Iterator[Sequence[str]]:

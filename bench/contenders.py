@@ -65,8 +65,8 @@ class Contender:
 
 
 def all_contenders() -> list[Contender]:
-    """Recollect, in this interpreter, and the peers, each in its own."""
-    found = [Contender("recollect", None, WORKERS / "recollect_worker.py", "import recollect")]
+    """Tellback, in this interpreter, and the peers, each in its own."""
+    found = [Contender("tellback", None, WORKERS / "tellback_worker.py", "import tellback")]
     for name, peer in _peers().items():
         if "worker" in peer:
             worker = WORKERS / peer["worker"]
@@ -79,7 +79,7 @@ def persisting_contenders() -> list[Contender]:
 
     What a peer needs for that goes into an environment of its own: what else is installed changes what an import costs.
     """
-    found = [Contender("recollect", None, WORKERS / "recollect_persist.py", "import recollect")]
+    found = [Contender("tellback", None, WORKERS / "tellback_persist.py", "import tellback")]
     for name, peer in _peers().items():
         persist = peer.get("persist")
         if persist is None:
@@ -92,7 +92,7 @@ def persisting_contenders() -> list[Contender]:
 
 def remembering_contenders() -> list[Contender]:
     """The same, those that keep memories and find them by meaning: each with each of its stores."""
-    found = [Contender("recollect", None, WORKERS / "recollect_memory.py", "import recollect")]
+    found = [Contender("tellback", None, WORKERS / "tellback_memory.py", "import tellback")]
     for name, peer in _peers().items():
         memory = peer.get("memory")
         if memory is None:

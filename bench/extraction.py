@@ -1,16 +1,16 @@
-"""What making memories of conversations costs, for Recollect and mem0, in one run.
+"""What making memories of conversations costs, for Tellback and mem0, in one run.
 
 A conversation has 10 turns, and a model that takes no time finds 5 facts in it: two are new, one repeats what is known,
 one changes what is so, and one is so much like something known that somebody has to judge (talks.py). The user has 100,
-1,000 or 10,000 memories before. For Recollect the clock runs from close() to the end of drain(), with its default
+1,000 or 10,000 memories before. For Tellback the clock runs from close() to the end of drain(), with its default
 embedder and a SQLite file; for mem0 over `Memory.add(messages, infer=True)`, on a local vector store, with vectors that
-were made before the clock started. What differs: Recollect has the conversation's events dispatched, queues a job and
+were made before the clock started. What differs: Tellback has the conversation's events dispatched, queues a job and
 claims it, compares every fact with what is known, cites what is repeated, replaces what has changed, keeps two
 entities, and tells of it all in events; mem0 looks up ten memories that are like the whole conversation, and adds. It
-keeps no entities here, which it would need spaCy for. It stores the last messages within that time, Recollect all of
+keeps no entities here, which it would need spaCy for. It stores the last messages within that time, Tellback all of
 them before.
 
-For Recollect alone: ten conversations of a user that end at once; what a turn costs with a binding and without one,
+For Tellback alone: ten conversations of a user that end at once; what a turn costs with a binding and without one,
 where turns follow at once and where they come one by one; and jobs that were queued, of the `verbatim` extractor, run
 by one process.
 
@@ -18,7 +18,7 @@ CPU times are those of the whole process. Rounds are interleaved, each contender
 own, and what became of every fact is checked. Adds on disk are bound by the disk: wall times are only shown.
 
     python bench/extraction.py
-    python bench/extraction.py --only recollect --rounds 3 --json
+    python bench/extraction.py --only tellback --rounds 3 --json
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ import numpy as np
 
 from contenders import ENVIRONMENTS, WORKERS, Contender, remembering_contenders
 from extraction_report import checks, table
-from recollect.embed.static import StaticEmbedder
 from report import summary
 from running import Progress, Run, parsed, parser, publish, rotated
 from talks import DECISION, LEAST_SIZE, known, talks
+from tellback.embed.static import StaticEmbedder
 
 SIZES = (100, 1_000, 10_000)
 COUNT = 10
@@ -127,17 +127,17 @@ class Bench(Run):
         tasks = [
             Task(name, "learn", f"learn_{size}", count, {"size": size}) for size in self._plan.sizes for name in names
         ]
-        if "recollect" in names:
+        if "tellback" in names:
             size = self._plan.sizes[len(self._plan.sizes) // 2]
-            tasks.append(Task("recollect", "together", f"together_{size}", count, {"size": size}))
+            tasks.append(Task("tellback", "together", f"together_{size}", count, {"size": size}))
             turns = self._plan.turns
             for kind, count, pause in (("turn", turns, 0), ("paced", max(1, turns // PACED_SHARE), PAUSE_SECONDS)):
                 tasks += [
-                    Task("recollect", "turns", f"{kind}_{name}", count, {"binding": name, "pause": pause})
+                    Task("tellback", "turns", f"{kind}_{name}", count, {"binding": name, "pause": pause})
                     for name in BINDINGS
                 ]
             jobs = self._plan.jobs
-            tasks += [Task("recollect", "queue", f"queue_{users}", jobs, {"users": users}) for users in QUEUE_USERS]
+            tasks += [Task("tellback", "queue", f"queue_{users}", jobs, {"users": users}) for users in QUEUE_USERS]
         return tasks
 
     def _fill(self, name: str) -> None:
@@ -153,8 +153,8 @@ class Bench(Run):
 
 
 def extracting_contenders() -> list[Contender]:
-    """Recollect, and mem0 with each of its stores, in the environments of bench/memory.py."""
-    workers = {"recollect": "recollect_extract.py", "mem0": "mem0_extract.py"}
+    """Tellback, and mem0 with each of its stores, in the environments of bench/memory.py."""
+    workers = {"tellback": "tellback_extract.py", "mem0": "mem0_extract.py"}
     return [
         replace(one, worker=WORKERS / workers[library])
         for one in remembering_contenders()
@@ -163,7 +163,7 @@ def extracting_contenders() -> list[Contender]:
 
 
 def prepare_material(folder: Path, sizes: Sequence[int], count: int, *, vectors: bool) -> None:
-    """Texts for all, and vectors for the peers, made by the embedder that Recollect uses."""
+    """Texts for all, and vectors for the peers, made by the embedder that Tellback uses."""
     before = {size: known(size) for size in sizes}
     heard = {size: talks(count, size) for size in sizes}
     texts = [each["text"] for facts in before.values() for each in facts]
@@ -186,7 +186,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         bench = Bench([one for one in contenders if one.name in options.only], say, Path(folder), options)
         bench.prepare(install=not options.skip_install)
         say("making texts and vectors")
-        peers = [one for one in bench.standing if one.name != "recollect"]
+        peers = [one for one in bench.standing if one.name != "tellback"]
         # One after the other and at once, in the same store; and a round to warm up.
         needed = 2 * (options.count + WARM_UP_TALKS) * (options.rounds + 1)
         prepare_material(Path(folder), options.sizes, needed, vectors=bool(peers))

@@ -19,7 +19,7 @@ BOUND = 1.15
 
 def checks(numbers: Numbers, sizes: Sequence[int]) -> list[dict[str, Any]]:
     """Every goal, with the value, and whether it is met; None if it could not be judged."""
-    ours = numbers.get("recollect", {})
+    ours = numbers.get("tellback", {})
     found = []
     if len(sizes) > 1:
         title = f"CPU of a conversation at {sizes[-1]:,} memories / at {sizes[0]:,}"
@@ -35,10 +35,10 @@ def checks(numbers: Numbers, sizes: Sequence[int]) -> list[dict[str, Any]]:
 
 
 def _beside(numbers: Numbers, sizes: Sequence[int]) -> Iterator[dict[str, Any]]:
-    ours = numbers.get("recollect", {})
+    ours = numbers.get("tellback", {})
     for name, kinds in numbers.items():
         for size in sizes:
-            if name != "recollect":
+            if name != "tellback":
                 title = f"CPU of a conversation at {size:,} memories / {name}'s"
                 yield _ratio(title, ours, f"learn_{size}", kinds, f"learn_{size}", 1.0)
 
@@ -71,7 +71,7 @@ def table(result: Mapping[str, Any]) -> str:
         told = ["-", "-"] if last is None else [f"{last['calls']:g}", _became(last["became"])]
         rows.append([f"  {title}", *(cell(row and row["cpu_ms"]) for row in found), *told])
     lines += [*aligned(rows), ""]
-    alone = [["Recollect alone", "CPU ms", "wall ms"], *_alone(numbers.get("recollect", {}), result["jobs"])]
+    alone = [["Tellback alone", "CPU ms", "wall ms"], *_alone(numbers.get("tellback", {}), result["jobs"])]
     if len(alone) > 1:
         lines += [*aligned(alone), ""]
     lines += aligned([["Goals", "value", "of minima"], *map(_row, result["checks"])])

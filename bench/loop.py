@@ -1,10 +1,10 @@
-"""What a turn, a tool call, a streamed delta and an import cost, for Recollect and its peers, in one run.
+"""What a turn, a tool call, a streamed delta and an import cost, for Tellback and its peers, in one run.
 
 Every contender answers from a fake model that takes no time, so what is left is the framework. Each runs in a process
 and an environment of its own; rounds are interleaved, so that ratios hold while other work slows the machine.
 
     python bench/loop.py
-    python bench/loop.py --only recollect,agno --rounds 3 --json -
+    python bench/loop.py --only tellback,agno --rounds 3 --json -
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ SUSPECTS = (
     *("anthropic", "openai", "google.genai", "httpx", "httpx2", "numpy", "fastapi", "starlette", "uvicorn"),
     "pydantic",
 )
-"""What `import recollect` must not load."""
+"""What `import tellback` must not load."""
 
-USED = "from recollect import ChatOptions, run_loop, tool\nChatOptions(model='claude-sonnet-4-5')"
+USED = "from tellback import ChatOptions, run_loop, tool\nChatOptions(model='claude-sonnet-4-5')"
 WITH_TOOL = f"{USED}\n@tool\nasync def add(x: int, y: int) -> str:\n    'Add.'\n    return str(x + y)"
 OUR_IMPORTS = {
     "the interpreter and nothing else": "pass",
-    "recollect: ChatOptions, run_loop, tool; one ChatOptions made": USED,
-    "recollect: the same, and one @tool": WITH_TOOL,
+    "tellback: ChatOptions, run_loop, tool; one ChatOptions made": USED,
+    "tellback: the same, and one @tool": WITH_TOOL,
 }
-"""Names are loaded when first used, so `import recollect` alone would hide what a program pays."""
+"""Names are loaded when first used, so `import tellback` alone would hide what a program pays."""
 
 
 class Bench(Run):
@@ -79,14 +79,14 @@ class Bench(Run):
             self.say(f"imports: round {index + 1} of {rounds}" if index >= 0 else "imports: first time")
             for contender in self.standing:
                 ways = {contender.imports: contender.imports}
-                if contender.name == "recollect":
+                if contender.name == "tellback":
                     ways |= OUR_IMPORTS
                 try:
                     for title, statements in ways.items():
                         times = time_import(contender, statements)
                         if index >= 0:
                             self.imports[contender.name, title].append(times)
-                    if contender.name == "recollect" and self.loaded is None:
+                    if contender.name == "tellback" and self.loaded is None:
                         self.loaded = loaded_modules(contender, contender.imports, SUSPECTS)
                 except Failed as reason:
                     self.failed[contender.name] = str(reason)

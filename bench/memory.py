@@ -1,11 +1,11 @@
-"""How fast memories are recalled and added, for Recollect and its peers, in one run.
+"""How fast memories are recalled and added, for Tellback and its peers, in one run.
 
 A memory is a chat turn in made-up English (corpus.py), 10,000 of them one user's and 100 another's. A recall is one
-question, asked once, that wants 10 hits; end to end, so for Recollect with its default embedder, its SQLite file and
+question, asked once, that wants 10 hits; end to end, so for Tellback with its default embedder, its SQLite file and
 all that its ranking does. Peers are given vectors of the same embedder which were made before the clock started, and
-rank by them alone. Recollect is also measured at other sizes (--large adds 100,000).
+rank by them alone. Tellback is also measured at other sizes (--large adds 100,000).
 
-For Recollect alone: the first recall of a space with 1,000 memories, in a new process (after importing and opening) and
+For Tellback alone: the first recall of a space with 1,000 memories, in a new process (after importing and opening) and
 in one that has dropped what it held (the file is opened anew); a recall right after something was added, which it takes
 in; and recalls among other users of the same file, who are copied into it by SQL.
 
@@ -13,10 +13,10 @@ Wall times are those of single recalls (p50 and p95 over all rounds), CPU times 
 interleaved, each contender has a process and an environment of its own, and every answer is checked: as many hits as
 were asked for, all of that user, and the memory that answers the question among them. The user with 100 memories is
 asked for, too: a contender that gives that user fewer hits than asked for, as one that filters what it found does, is
-not held against Recollect's time.
+not held against Tellback's time.
 
     python bench/memory.py
-    python bench/memory.py --only recollect,mem0-faiss --rounds 3 --json
+    python bench/memory.py --only tellback,mem0-faiss --rounds 3 --json
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from contenders import ENVIRONMENTS, Contender, remembering_contenders
 from corpus import SEED, VARIANTS, memories, questions
 from measure import Worker
 from memory_report import checks, summary, table
-from recollect.embed.static import StaticEmbedder
 from running import Progress, Run, parsed, parser, publish, rotated
+from tellback.embed.static import StaticEmbedder
 
 SIZES = (100, 1_000, 10_000)
 PEER_SIZES = (10_000,)
@@ -107,10 +107,10 @@ class Bench(Run):
                 for task in rotated([*counts], index):
                     self.say(f"round {index + 1} of {self._plan.rounds}: {task.name}, {task.key}")
                     self._sample(task, self.attempt(task.name, partial(self._ask, task, counts[task])))
-                if self._is_cold("recollect") and any(one.name == "recollect" for one in self.standing):
-                    task = Task("recollect", "first", str(self._plan.cold_size), self._plan.cold_size)
+                if self._is_cold("tellback") and any(one.name == "tellback" for one in self.standing):
+                    task = Task("tellback", "first", str(self._plan.cold_size), self._plan.cold_size)
                     self.say(f"round {index + 1} of {self._plan.rounds}: {task.name}, {task.key}")
-                    self._sample(task, self.attempt("recollect", partial(self._first, task)))
+                    self._sample(task, self.attempt("tellback", partial(self._first, task)))
         finally:
             self.stop()
 
@@ -145,18 +145,18 @@ class Bench(Run):
         tasks = []
         for size in sorted({*sizes, *self._plan.peer_sizes}):
             for name in names:
-                if size in (sizes if name == "recollect" else self._plan.peer_sizes):
+                if size in (sizes if name == "tellback" else self._plan.peer_sizes):
                     tasks += [Task(name, kind, str(size), size) for kind in ("recall", "add")]
-        if "recollect" in names:
+        if "tellback" in names:
             cold = self._plan.cold_size
-            tasks += [Task("recollect", "after_add", str(size), size) for size in sizes if size > cold]
-            if self._is_cold("recollect"):
-                tasks.append(Task("recollect", "dropped", str(cold), cold))
-                tasks.append(Task("recollect", "recall", self._crowded, cold))
+            tasks += [Task("tellback", "after_add", str(size), size) for size in sizes if size > cold]
+            if self._is_cold("tellback"):
+                tasks.append(Task("tellback", "dropped", str(cold), cold))
+                tasks.append(Task("tellback", "recall", self._crowded, cold))
         return tasks
 
     def _fill(self, name: str) -> None:
-        sizes = self._plan.sizes if name == "recollect" else self._plan.peer_sizes
+        sizes = self._plan.sizes if name == "tellback" else self._plan.peer_sizes
         stores = [(str(size), size) for size in sizes]
         if self._is_cold(name):
             stores.append((self._crowded, self._plan.cold_size))
@@ -173,7 +173,7 @@ class Bench(Run):
 
     def _is_cold(self, name: str) -> bool:
         """Whether first recalls, and recalls among others, are measured."""
-        return name == "recollect" and self._plan.cold_size in self._plan.sizes
+        return name == "tellback" and self._plan.cold_size in self._plan.sizes
 
     @property
     def _crowded(self) -> str:
@@ -207,7 +207,7 @@ class Bench(Run):
 
 
 def prepare_material(folder: Path, sizes: Sequence[int], peer_sizes: Sequence[int]) -> None:
-    """Texts for all, and vectors for the peers, made by the embedder that Recollect uses."""
+    """Texts for all, and vectors for the peers, made by the embedder that Tellback uses."""
     most = max([*sizes, *peer_sizes])
     made = memories(most + ADDED)
     remembered, more = made[:most], made[most:]
@@ -243,7 +243,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         bench = Bench([one for one in contenders if one.name in options.only], say, Path(folder), options)
         bench.prepare(install=not options.skip_install)
         say("making texts and vectors")
-        peers = [one for one in bench.standing if one.name != "recollect"]
+        peers = [one for one in bench.standing if one.name != "tellback"]
         prepare_material(Path(folder), options.sizes, options.peer_sizes if peers else ())
         bench.run()
     say.end()
@@ -256,10 +256,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _options(arguments: Sequence[str] | None, names: Sequence[str]) -> argparse.Namespace:
     made = parser(__doc__, names, rounds=7)
-    made.add_argument("--sizes", default=_listed(SIZES), help="memories of the user, for Recollect")
+    made.add_argument("--sizes", default=_listed(SIZES), help="memories of the user, for Tellback")
     made.add_argument("--peer-sizes", default=_listed(PEER_SIZES), help="and for the peers")
-    made.add_argument("--large", action="store_true", help=f"Recollect also with {LARGE:,}")
-    made.add_argument("--cold-size", type=int, default=COLD_SIZE, help="where Recollect is measured alone")
+    made.add_argument("--large", action="store_true", help=f"Tellback also with {LARGE:,}")
+    made.add_argument("--cold-size", type=int, default=COLD_SIZE, help="where Tellback is measured alone")
     made.add_argument("--users", type=int, default=USERS, help=f"other users in the file (default: {USERS:,})")
     made.add_argument("--batch-ms", type=float, default=BATCH_MS, help=f"wall time of one (default: {BATCH_MS:.0f})")
     options = parsed(made, arguments, names)

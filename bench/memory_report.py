@@ -33,7 +33,7 @@ def summary(walls: Sequence[float], cpus: Sequence[float], found: Sequence[float
 
 def checks(numbers: Numbers, others: Mapping[str, float], cold_size: int, users: int) -> list[dict[str, Any]]:
     """Every goal, with the value, and whether it is met; None if it could not be judged."""
-    ours = numbers.get("recollect", {})
+    ours = numbers.get("tellback", {})
     found = []
     for size, target in GOALS_MS.items():
         value = _value(ours, f"recall_{size}", "wall_p50_ms")
@@ -49,12 +49,12 @@ def checks(numbers: Numbers, others: Mapping[str, float], cold_size: int, users:
 
 
 def _beside(numbers: Numbers, others: Mapping[str, float]) -> Iterator[dict[str, Any]]:
-    """Recollect's time over each peer's: no more than theirs, if they give every user as many hits as asked for."""
+    """Tellback's time over each peer's: no more than theirs, if they give every user as many hits as asked for."""
     key = f"recall_{BESIDE}"
-    ours = _value(numbers.get("recollect", {}), key, "wall_p50_ms")
+    ours = _value(numbers.get("tellback", {}), key, "wall_p50_ms")
     for name, kinds in numbers.items():
         theirs = _value(kinds, key, "wall_p50_ms")
-        if name != "recollect" and theirs is not None:
+        if name != "tellback" and theirs is not None:
             check = _check(f"p50 of a warm recall at {BESIDE:,} / {name}'s", _ratio(ours, theirs), 1.0)
             if (hits := others.get(name, HITS)) < HITS:
                 check |= {"met": None, "why": f"{hits:.1f} of {HITS} hits for the user with few memories"}
@@ -85,8 +85,8 @@ def table(result: Mapping[str, Any]) -> str:
         added.append([f"  {title}", *(_cell(kinds.get(f"add_{size}"), p95=False) for size in sizes)])
     lines += [*aligned(rows), "", *aligned(added), ""]
 
-    ours = numbers.get("recollect", {})
-    alone = [["Recollect alone: wall p50 / p95; CPU", ""]]
+    ours = numbers.get("tellback", {})
+    alone = [["Tellback alone: wall p50 / p95; CPU", ""]]
     alone += [
         [f"  {title}", _cell(ours[key])]
         for key, title in _titles(ours, result["cold_size"], result["users"])

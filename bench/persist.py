@@ -1,7 +1,7 @@
-"""What a turn costs when it is kept on disk, for Recollect and its peers, in one run; and how fast appends are.
+"""What a turn costs when it is kept on disk, for Tellback and its peers, in one run; and how fast appends are.
 
 A turn: the user's message comes in, a fake model that takes no time sees the history the library gives it and answers,
-and both are in a SQLite file. Conversations have 10, 100 and 1,000 messages, Recollect's also 10,000. Every batch of
+and both are in a SQLite file. Conversations have 10, 100 and 1,000 messages, Tellback's also 10,000. Every batch of
 turns runs in a fresh file, on conversations that were filled before the clock started (workers/persisting.py).
 
 CPU time is that of the whole process, all threads. Bytes are what the database grows by: before and after a batch its
@@ -12,7 +12,7 @@ Appends are single messages from 8 tasks into one conversation, each awaited, be
 connection, WAL, synchronous=NORMAL, one such row per transaction, in a table without other indexes.
 
     python bench/persist.py
-    python bench/persist.py --only recollect,agno --rounds 3 --json -
+    python bench/persist.py --only tellback,agno --rounds 3 --json -
 """
 
 from __future__ import annotations
@@ -96,10 +96,10 @@ class Bench(Run):
         """Those that are compared run one after the other, close in time."""
         names = [contender.name for contender in self.standing]
         tasks: list[Task] = [(name, "turn", length) for length in lengths for name in names]
-        if "recollect" in names:
+        if "tellback" in names:
             if longest not in lengths:
-                tasks.append(("recollect", "turn", longest))
-            tasks.extend(("recollect", kind, None) for kind in APPENDS)
+                tasks.append(("tellback", "turn", longest))
+            tasks.extend(("tellback", kind, None) for kind in APPENDS)
         return tasks
 
     def _ask(self, task: Task, count: int | None) -> dict[str, Any] | None:
@@ -130,7 +130,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _options(arguments: Sequence[str] | None, names: Sequence[str]) -> argparse.Namespace:
     made = parser(__doc__, names, rounds=7)
     made.add_argument("--lengths", default=",".join(map(str, LENGTHS)), help="messages in a conversation, for all")
-    made.add_argument("--longest", type=int, default=LONGEST, help=f"and for Recollect alone (default: {LONGEST})")
+    made.add_argument("--longest", type=int, default=LONGEST, help=f"and for Tellback alone (default: {LONGEST})")
     made.add_argument("--batch-ms", type=float, default=BATCH_MS, help=f"CPU time of a batch (default: {BATCH_MS:.0f})")
     options = parsed(made, arguments, names)
     try:

@@ -33,22 +33,22 @@ def checks(numbers: Numbers, lengths: Sequence[int], longest: int) -> list[dict[
 
 def _flat(numbers: Numbers, shortest: int, longest: int) -> Iterator[dict[str, Any]]:
     for measure, title in (("cpu_ms", "CPU"), ("bytes", "bytes")):
-        long = _found(numbers, "recollect", kind_of("turn", longest), measure)
-        short = _found(numbers, "recollect", kind_of("turn", shortest), measure)
+        long = _found(numbers, "tellback", kind_of("turn", longest), measure)
+        short = _found(numbers, "tellback", kind_of("turn", shortest), measure)
         yield _check(f"flat: {title} of a turn at {longest:,} messages / at {shortest:,}", long, short, FLAT, "1.2")
 
 
 def _shares(numbers: Numbers) -> Iterator[dict[str, Any]]:
-    peers = [name for name in numbers if name != "recollect"]
+    peers = [name for name in numbers if name != "tellback"]
     wanted = [(peer, SHORT, SHORT_SHARE, "1/4") for peer in peers]
     wanted += [(peer, LONG, LONG_SHARE, "1/20") for peer in LONG_PEERS if peer in peers]
     for peer, length, share, text in wanted:
-        ours, theirs = (_found(numbers, name, kind_of("turn", length), "cpu_ms") for name in ("recollect", peer))
+        ours, theirs = (_found(numbers, name, kind_of("turn", length), "cpu_ms") for name in ("tellback", peer))
         yield _check(f"CPU of a turn at {length:,} messages / {peer}'s", ours, theirs, share, text)
 
 
 def _appends(numbers: Numbers) -> dict[str, Any]:
-    ours, raw = (_found(numbers, "recollect", kind, "wall_ms") for kind in ("append_single", "append_raw"))
+    ours, raw = (_found(numbers, "tellback", kind, "wall_ms") for kind in ("append_single", "append_raw"))
     # Milliseconds turned into rates: the raw time over ours is our rate over the raw one.
     return _check("single appends per second from 8 tasks / bare SQLite's", raw, ours, APPEND_SHARE, "1/3", least=True)
 
@@ -79,9 +79,9 @@ def table(result: Mapping[str, Any]) -> str:
             row = ["failed"] if name in result["failed"] else [*map(_bytes if measure == "bytes" else cell, found)]
             rows.append([f"  {label}", *row])
         lines += [*aligned(rows), ""]
-    rows = [["Recollect's appends", "per second", "CPU ms each"]]
+    rows = [["Tellback's appends", "per second", "CPU ms each"]]
     for kind, label in APPENDS.items():
-        wall, cpu = (_found(numbers, "recollect", kind, measure) for measure in ("wall_ms", "cpu_ms"))
+        wall, cpu = (_found(numbers, "tellback", kind, measure) for measure in ("wall_ms", "cpu_ms"))
         rows.append([f"  {label}", _rate(wall), cell(cpu)])
     lines += [*aligned(rows), "", *aligned([["Goals", "ratio (of minima)"], *map(_row, result["checks"])])]
     lines += [f"FAILED {result['titles'][name]}: {reason}" for name, reason in result["failed"].items()]

@@ -33,10 +33,10 @@ from baselines import Bm25, ranked
 from beam import is_beam, read_beam
 from dialogues import Dialogue, NotADialogue, Session, read_dialogues
 from evidence import DEPTHS, SESSION_DEPTH, Recall
-from recollect import Recollect
-from recollect.embed import resolve_embedder
-from recollect.errors import RecollectError
 from report import aligned
+from tellback import Tellback
+from tellback.embed import resolve_embedder
+from tellback.errors import TellbackError
 
 FORMATS = ("auto", "locomo", "beam")
 NAMESPACE = "dialogue"
@@ -57,7 +57,7 @@ class Measured:
 async def measure(dialogues: Sequence[Dialogue], embedder: str | None, folder: Path, bar: Bar) -> Measured:
     """All dialogues through one file, one after the other."""
     measured = Measured()
-    async with Recollect(folder / "recall.db", embedder=embedder) as rc:
+    async with Tellback(folder / "recall.db", embedder=embedder) as rc:
         for dialogue in dialogues:
             user = rc.user(dialogue.name)
             start = time.perf_counter()
@@ -89,7 +89,7 @@ def result(data: Path, embedder: str, measured: Measured, *, has_dense: bool) ->
 def table(found: Mapping[str, Any]) -> str:
     """What a person wants to see."""
     head = ["", "questions", *(f"turn r@{depth}" for depth in DEPTHS), f"session r@{SESSION_DEPTH}"]
-    rows = [head, ["Recollect", *_cells(found, found["questions"])]]
+    rows = [head, ["Tellback", *_cells(found, found["questions"])]]
     titles = {"bm25": "BM25 alone", "dense": "dense alone"}
     for name, baseline in found["baselines"].items():
         rows.append([titles[name], *(_cells(baseline, found["questions"]) if baseline else ["", "-"])])
@@ -118,7 +118,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         bar = Bar(sum(len(one.sessions) + 2 * len(one.questions) for one in dialogues))
         with tempfile.TemporaryDirectory(prefix="recall-") as folder:
             measured = asyncio.run(measure(dialogues, name, Path(folder), bar))
-    except (NotADialogue, RecollectError, OSError) as error:
+    except (NotADialogue, TellbackError, OSError) as error:
         print(f"recall.py: {error}", file=sys.stderr)
         return 1
     bar.end()

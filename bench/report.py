@@ -13,7 +13,7 @@ Summary = dict[str, Any]
 
 @dataclass(frozen=True)
 class Measure:
-    """One thing compared. `ours` are Recollect's ways of doing it: the slowest of them is compared."""
+    """One thing compared. `ours` are Tellback's ways of doing it: the slowest of them is compared."""
 
     key: str
     title: str
@@ -33,7 +33,7 @@ BESIDE = {
     "stream_callback": "1,000 deltas, run_loop_stream with a callback",
     "stream_iterator": "1,000 deltas, iterating stream_loop",
 }
-"""What is measured for Recollect alone."""
+"""What is measured for Tellback alone."""
 
 
 def summary(samples: Sequence[float]) -> Summary:
@@ -41,7 +41,7 @@ def summary(samples: Sequence[float]) -> Summary:
 
 
 def compare(numbers: Mapping[str, Mapping[str, Summary]]) -> dict[str, dict[str, Any]]:
-    """Recollect beside the fastest peer. `numbers` is by contender, then by kind."""
+    """Tellback beside the fastest peer. `numbers` is by contender, then by kind."""
     compared: dict[str, dict[str, Any]] = {}
     for measure in MEASURES:
         ours = _ours(measure, numbers)
@@ -75,29 +75,29 @@ def table(result: Mapping[str, Any]) -> str:
             rows.append([title, "failed"])
             continue
         kinds = numbers[name]
-        cells = [_ours(m, numbers) if name == "recollect" else kinds.get(m.key) for m in MEASURES]
+        cells = [_ours(m, numbers) if name == "tellback" else kinds.get(m.key) for m in MEASURES]
         rows.append([title, *map(cell, cells)])
     compared = result["compared"]
-    rows.append(["Recollect / fastest peer", *(_ratio(compared[measure.key]) for measure in MEASURES)])
+    rows.append(["Tellback / fastest peer", *(_ratio(compared[measure.key]) for measure in MEASURES)])
     rows.append(["target", *(_verdict(measure, compared[measure.key]) for measure in MEASURES)])
     lines += aligned(rows)
 
-    ours = numbers.get("recollect", {})
+    ours = numbers.get("tellback", {})
     beside = [[f"  {title}", cell(ours[kind])] for kind, title in BESIDE.items() if kind in ours]
     if beside:
-        lines += ["", "Recollect alone, CPU ms (of the two ways to stream, the slower one is compared above)"]
+        lines += ["", "Tellback alone, CPU ms (of the two ways to stream, the slower one is compared above)"]
         lines += aligned(beside)
     if result["imports"]:
         lines += ["", "Imports, wall ms in a fresh interpreter", *_imports(result["imports"])]
     if result["loaded"] is not None:
         loaded = ", ".join(result["loaded"]) or "none"
-        lines += ["", f"`import recollect` loads {loaded} of {', '.join(result['suspects'])}."]
+        lines += ["", f"`import tellback` loads {loaded} of {', '.join(result['suspects'])}."]
     lines += [f"FAILED {result['titles'][name]}: {reason}" for name, reason in result["failed"].items()]
     return "\n".join(lines)
 
 
 def _imports(imports: Sequence[Mapping[str, Any]]) -> list[str]:
-    lightest = min((row["whole"]["median"] for row in imports if row["contender"] != "recollect"), default=None)
+    lightest = min((row["whole"]["median"] for row in imports if row["contender"] != "tellback"), default=None)
     rows = [["", "whole interpreter", "statements alone", "whole / lightest peer"]]
     for row in imports:
         ratio = f"{row['whole']['median'] / lightest:.3f}" if lightest else "-"
@@ -106,12 +106,12 @@ def _imports(imports: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _ours(measure: Measure, numbers: Mapping[str, Mapping[str, Summary]]) -> Summary | None:
-    found = [numbers["recollect"][kind] for kind in measure.ours if kind in numbers.get("recollect", {})]
+    found = [numbers["tellback"][kind] for kind in measure.ours if kind in numbers.get("tellback", {})]
     return max(found, key=lambda row: row["median"]) if len(found) == len(measure.ours) else None
 
 
 def _peers(numbers: Mapping[str, Mapping[str, Summary]]) -> list[tuple[str, Mapping[str, Summary]]]:
-    return [(name, kinds) for name, kinds in numbers.items() if name != "recollect"]
+    return [(name, kinds) for name, kinds in numbers.items() if name != "tellback"]
 
 
 def cell(row: Summary | None) -> str:

@@ -1,7 +1,7 @@
 """What a request costs the server, beside a plain FastAPI application and a plain Starlette stream, in one run.
 
-Each is one uvicorn worker, with uvloop and httptools; Recollect's is set up as `recollect serve` does it, with logs,
-metrics and limits. `append_user_message` is a POST to Recollect on a SQLite file with an API key: it is authenticated,
+Each is one uvicorn worker, with uvloop and httptools; Tellback's is set up as `tellback serve` does it, with logs,
+metrics and limits. `append_user_message` is a POST to Tellback on a SQLite file with an API key: it is authenticated,
 counted, checked, stored in a transaction with its event, answered when committed, and logged. The echo reads the same
 message as a pydantic model and gives one back. `deltas` are the events of a streamed turn whose model answers at once;
 `feed` are events of the log, read from the store and sent to a client that resumes. Starlette's stream yields
@@ -72,7 +72,7 @@ def serving(name: str, file: str, events: int = 0) -> Iterator[Server]:
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
-        secret, talk = process.stdout.readline().split() if name == "recollect" else ("", "")
+        secret, talk = process.stdout.readline().split() if name == "tellback" else ("", "")
         _await_port(port, process)
         yield Server(process.pid, port, secret, talk)
     finally:
@@ -105,7 +105,7 @@ def request(server: Server, path: str, body: Any = None) -> bytes:
     if body is not None:
         head += "Content-Type: application/json\r\n"
     if server.secret:
-        head += f"Authorization: Bearer {server.secret}\r\nX-Recollect-User: maya\r\n"
+        head += f"Authorization: Bearer {server.secret}\r\nX-Tellback-User: maya\r\n"
     return f"{head}\r\n".encode() + content
 
 
@@ -159,9 +159,9 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         servers = {
             name: stack.enter_context(serving(name, str(Path(folder) / "bench.db"), options.events))
-            for name in ("recollect", "fastapi", "starlette")
+            for name in ("tellback", "fastapi", "starlette")
         }
-        ours = servers["recollect"]
+        ours = servers["tellback"]
         message = {"content": TEXT}
         append = request(ours, f"/ai-conversations/{ours.conversation}/user-messages", message)
         turn = request(ours, "/ai-conversations/chat", {"text": str(options.events), "space": None, "stream": True})
@@ -210,10 +210,10 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
 
 
 TITLES = {
-    "append": "Recollect, append_user_message",
+    "append": "Tellback, append_user_message",
     "echo": "plain FastAPI, echo",
-    "deltas": "Recollect, deltas of a turn",
-    "feed": "Recollect, event feed from the store",
+    "deltas": "Tellback, deltas of a turn",
+    "feed": "Tellback, event feed from the store",
     "events": "plain Starlette, ready-made events",
 }
 

@@ -1,7 +1,7 @@
 """What it costs to save a turn of a session and to load a session, by database, beside peers in one run.
 
 Saving a turn: where the session stands, with five gathered values, and two messages of 120 characters, in one step.
-With Recollect that is `Persistence.save`, with its check of versions. Loading: the session and its last 30 messages.
+With Tellback that is `Persistence.save`, with its check of versions. Loading: the session and its last 30 messages.
 Sessions have 10 messages, so that there are 10 to load, and 5,000. Everything is awaited one by one, by a single task.
 
 LangGraph's savers keep the state of a graph, messages included, and write one checkpoint here, which favours it: a run
@@ -9,13 +9,13 @@ writes several. They load all messages. The sessions of the OpenAI Agents SDK ke
 session stands, versions, or a step that takes both.
 
 CPU time is that of the worker's process, all threads, and not of the server. Wall time includes the server and its
-disk, and depends on what a library makes of that: Recollect's SQLite does not wait for the disk at each commit,
+disk, and depends on what a library makes of that: Tellback's SQLite does not wait for the disk at each commit,
 SQLAlchemy's and the peers' do by default. Redis syncs each write (`appendfsync always`), PostgreSQL, MongoDB and
 OpenSearch are as they come. Servers are those of the tests; what this machine has none for is left out, and said.
 Rounds are interleaved. There are no goals; the numbers are to be looked at.
 
     python bench/sessions.py
-    python bench/sessions.py --only recollect-sqlite,langgraph-sqlite --rounds 3 --json
+    python bench/sessions.py --only tellback-sqlite,langgraph-sqlite --rounds 3 --json
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ Task = tuple[str, str, int]
 
 
 def session_contenders() -> list[Contender]:
-    """Recollect on each database, and the peers on those that they have."""
-    ours = WORKERS / "recollect_sessions.py"
+    """Tellback on each database, and the peers on those that they have."""
+    ours = WORKERS / "tellback_sessions.py"
     found = [
-        Contender(f"recollect-{name}", None, ours, "", arguments=(name,), label=f"Recollect, {title}")
+        Contender(f"tellback-{name}", None, ours, "", arguments=(name,), label=f"Tellback, {title}")
         for name, title in OURS.items()
     ]
     for peer in persisting_contenders():

@@ -35,7 +35,7 @@ def known(size: int) -> list[dict[str, str]]:
 def talks(count: int, size: int) -> list[dict[str, Any]]:
     """So many conversations of someone of whom so much is known.
 
-    Each has `turns` (pairs of texts), `facts` (texts), and the `answer` of a model that Recollect would ask.
+    Each has `turns` (pairs of texts), `facts` (texts), and the `answer` of a model that Tellback would ask.
     """
     about = memories(size - SLOTS)
     texts, random = _texts(about), Random(SEED)

@@ -1,26 +1,26 @@
-"""What a turn with memory costs, for Recollect and for LangGraph and mem0 put together by hand, in one run.
+"""What a turn with memory costs, for Tellback and for LangGraph and mem0 put together by hand, in one run.
 
 A turn: a question about something that was said weeks ago comes in, 8 of the user's 1,000 memories are found for it and
 put into the system prompt, a fake model that takes no time answers, and question and answer are in a SQLite file. The
 conversation has 40 messages, and every question is another. What is measured is the framework, and no model.
 
-For Recollect that is `user.chat`, with its default embedder, and each layer under it: `run_chat_turn`, `run_turn` with
+For Tellback that is `user.chat`, with its default embedder, and each layer under it: `run_chat_turn`, `run_turn` with
 a memory space and without, `run_loop_messages` alone. Besides, what 20 skills cost that are offered and not read, what
 binding the request costs, OpenTelemetry, and 1,000 streamed deltas through `chat_stream` beside `stream_loop`.
 
 The others are LangGraph with its SQLite saver, as a graph of one node and through `create_agent`, with what mem0's
 search finds. mem0 is given vectors which were made before the clock started: embedding costs it nothing. LangGraph
-sends the model the whole conversation, Recollect the last 30 messages. Nobody makes new memories while the clock runs:
-with Recollect that happens when a conversation closes, with mem0 when it is told to.
+sends the model the whole conversation, Tellback the last 30 messages. Nobody makes new memories while the clock runs:
+with Tellback that happens when a conversation closes, with mem0 when it is told to.
 
-CPU time is that of the whole process, all threads, so Recollect's worker is in it, which looks at what has happened.
-Every batch of turns runs in a fresh file, Recollect's in a copy of the one that holds the memories. Rounds are
+CPU time is that of the whole process, all threads, so Tellback's worker is in it, which looks at what has happened.
+Every batch of turns runs in a fresh file, Tellback's in a copy of the one that holds the memories. Rounds are
 interleaved; where the difference is small, single turns of both kinds alternate within a batch, and the median ones are
 compared. What the model was sent, that the memory which answers is in it, and what was kept is checked. There are no
 goals; the numbers are to be looked at.
 
     python bench/turn.py
-    python bench/turn.py --only recollect --rounds 3 --json
+    python bench/turn.py --only tellback --rounds 3 --json
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ SIZE = 1_000
 LEAST_SIZE = 50
 LENGTH = 40
 LEAST_LENGTH = 36
-"""Then every turn finds more messages than Recollect sends."""
+"""Then every turn finds more messages than Tellback sends."""
 BATCH_MS = 400.0
 """CPU time of one batch."""
 LEAST_COUNT = 20
@@ -55,11 +55,11 @@ Task = tuple[str, str]
 
 
 def turning_contenders() -> list[Contender]:
-    """Recollect, the same with OpenTelemetry loaded, and LangGraph with each of mem0's stores."""
-    ours = WORKERS / "recollect_turn.py"
+    """Tellback, the same with OpenTelemetry loaded, and LangGraph with each of mem0's stores."""
+    ours = WORKERS / "tellback_turn.py"
     found = [
-        Contender("recollect", None, ours, "import recollect"),
-        Contender("recollect-telemetry", None, ours, "import recollect", arguments=("telemetry",)),
+        Contender("tellback", None, ours, "import tellback"),
+        Contender("tellback-telemetry", None, ours, "import tellback", arguments=("telemetry",)),
     ]
     [graphs] = [one for one in persisting_contenders() if one.name == "langgraph"]
     found.extend(

@@ -10,8 +10,8 @@ from report import aligned, cell, short
 Numbers = Mapping[str, Mapping[str, Mapping[str, Any]]]
 """By contender, kind and measure (`cpu_ms`, `wall_ms`, `found`): median, minimum and all samples."""
 
-OURS = "recollect"
-TRACED = "recollect-telemetry"
+OURS = "tellback"
+TRACED = "tellback-telemetry"
 
 WITH_MEMORY = {
     "chat": "user.chat",

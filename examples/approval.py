@@ -13,9 +13,9 @@ import subprocess
 import sys
 
 from first_turn import choose_model
-from recollect import AlreadyDecidedError, ChatRequest, Recollect, message_text, tool
-from recollect.testing import Step, calls, says
 from talking import run
+from tellback import AlreadyDecidedError, ChatRequest, Tellback, message_text, tool
+from tellback.testing import Step, calls, says
 
 WISH = "Please pay 500 euros to the plumber."
 
@@ -34,7 +34,7 @@ def stand_in(asked: ChatRequest) -> Step:
 
 async def ask(path: str) -> None:
     """The assistant's process: it ends while the call waits."""
-    async with Recollect(path, model=choose_model(stand_in)) as rc:
+    async with Tellback(path, model=choose_model(stand_in)) as rc:
         reply = await rc.user("maya").chat(WISH, tools=[pay])
         print(f"> {WISH}")
         for call in reply.pending:
@@ -43,7 +43,7 @@ async def ask(path: str) -> None:
 
 async def decide(path: str) -> None:
     """The process of the one who decides. It needs the same tools: what is approved is run here."""
-    async with Recollect(path, model=choose_model(stand_in)) as rc:
+    async with Tellback(path, model=choose_model(stand_in)) as rc:
         maya = rc.user("maya")
         for talk in await maya.conversations.list(status="open"):
             for call in await maya.conversations.pending(talk.id):

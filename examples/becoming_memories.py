@@ -2,7 +2,7 @@
 
     python examples/becoming_memories.py [FILE]
 
-Everything is kept in FILE (default: recollect.db here). With a provider's key in the environment that provider's model
+Everything is kept in FILE (default: tellback.db here). With a provider's key in the environment that provider's model
 reads the conversations; without one, its answers are scripted, so that the rest can be seen at work.
 """
 
@@ -11,8 +11,8 @@ import sys
 from typing import Any
 
 from first_turn import choose_model
-from recollect import Atom, Recollect, RecollectError
-from recollect.testing import ScriptedModel, answers
+from tellback import Atom, Tellback, TellbackError
+from tellback.testing import ScriptedModel, answers
 
 TALKS = {
     "2026-01-10T18:00:00Z": "I live in Porto. My sister Anna comes to visit next week.",
@@ -45,7 +45,7 @@ def show(title: str, atoms: list[Atom]) -> None:
 async def main(path: str) -> None:
     """Talk three times, and look at what is remembered."""
     model = choose_model()
-    async with Recollect(path, model=model if isinstance(model, str) else ScriptedModel(SCRIPT)) as rc:
+    async with Tellback(path, model=model if isinstance(model, str) else ScriptedModel(SCRIPT)) as rc:
         maya = rc.user("maya")
         space = await maya.memory.create_space("diary", once=True)
         if not any(binding.matches("diary", "maya") for binding in await maya.memory.list_bindings()):
@@ -64,8 +64,8 @@ async def main(path: str) -> None:
 
 if __name__ == "__main__":
     try:
-        asyncio.run(main(sys.argv[1] if len(sys.argv) > 1 else "recollect.db"))
-    except RecollectError as error:
+        asyncio.run(main(sys.argv[1] if len(sys.argv) > 1 else "tellback.db"))
+    except TellbackError as error:
         sys.exit(f"{type(error).__name__}: {error}")
     except KeyboardInterrupt:
         sys.exit("\nstopped")

@@ -13,9 +13,9 @@ from datetime import UTC, datetime
 from functools import partial
 
 from first_turn import choose_model
-from recollect import ChatRequest, Recollect, RecollectError, message_text, request, tool
-from recollect.skills import skill
-from recollect.testing import FunctionModel, Step, calls, says
+from tellback import ChatRequest, Tellback, TellbackError, message_text, request, tool
+from tellback.skills import skill
+from tellback.testing import FunctionModel, Step, calls, says
 
 MARCH, APRIL = datetime(2026, 3, 5, 18, tzinfo=UTC), datetime(2026, 4, 9, 19, tzinfo=UTC)
 
@@ -62,11 +62,11 @@ async def main(path: str) -> None:
     if isinstance(model, FunctionModel):
         model = FunctionModel(stand_in, model="stand-in")
 
-    async with Recollect(path, model=model, extractor=extractor, clock=lambda: MARCH) as rc:
+    async with Tellback(path, model=model, extractor=extractor, clock=lambda: MARCH) as rc:
         said = "I'm Maya. I moved to Lisbon, and I'm vegetarian now."
         print(f"[March] > {said}\n{await rc.user('maya').chat(said)}")
 
-    async with Recollect(path, model=model, extractor=extractor, clock=lambda: APRIL) as rc:
+    async with Tellback(path, model=model, extractor=extractor, clock=lambda: APRIL) as rc:
         maya = rc.user("maya")
         ask = partial(maya.chat, namespace="dinner", tools=[my_bookings, book_table], skills=[recommending])
         reply = await ask("Where should I eat tonight?")
@@ -85,7 +85,7 @@ async def main(path: str) -> None:
 if __name__ == "__main__":
     try:
         asyncio.run(main(sys.argv[1] if len(sys.argv) > 1 else "chatting.db"))
-    except RecollectError as error:
+    except TellbackError as error:
         sys.exit(f"{type(error).__name__}: {error}")
     except KeyboardInterrupt:
         sys.exit("\nstopped")

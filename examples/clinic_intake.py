@@ -10,9 +10,9 @@ from datetime import date
 
 from pydantic import BaseModel, Field
 
-from recollect import END_ROUTE, Agent, CannedResponse, CompositionMode
-from recollect.testing import FlowModel
 from talking import at_hand, converse, run
+from tellback import END_ROUTE, Agent, CannedResponse, CompositionMode
+from tellback.testing import FlowModel
 
 AFRAID = "the patient is afraid"
 

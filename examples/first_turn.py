@@ -3,15 +3,15 @@
     python examples/first_turn.py [QUESTION]
 
 With a provider's key in the environment that provider answers, or else an Ollama on this machine, or the file that
-RECOLLECT_GGUF names. Without any of them a small stand-in does, and says so.
+TELLBACK_GGUF names. Without any of them a small stand-in does, and says so.
 """
 
 import asyncio
 import sys
 from collections.abc import Callable
 
-from recollect import ChatOptions, ChatRequest, Model, RecollectError, TextDelta, chat, run_loop_stream, tool
-from recollect.testing import FunctionModel, Step, calls, says
+from tellback import ChatOptions, ChatRequest, Model, TellbackError, TextDelta, chat, run_loop_stream, tool
+from tellback.testing import FunctionModel, Step, calls, says
 
 
 @tool
@@ -58,7 +58,7 @@ async def main() -> None:
 if __name__ == "__main__":
     try:
         asyncio.run(main())
-    except RecollectError as error:
+    except TellbackError as error:
         sys.exit(f"{type(error).__name__}: {error}")
     except KeyboardInterrupt:
         sys.exit("\nstopped")

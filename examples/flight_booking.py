@@ -9,9 +9,9 @@ from datetime import date
 
 from pydantic import BaseModel, Field
 
-from recollect import END_ROUTE, Agent, CompositionMode
-from recollect.testing import FlowModel
 from talking import at_hand, converse, run
+from tellback import END_ROUTE, Agent, CompositionMode
+from tellback.testing import FlowModel
 
 TAKES_IT = "the user takes a flight that was offered"
 

@@ -13,9 +13,9 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from recollect import Recollect
-from recollect.app import User
 from talking import run
+from tellback import Tellback
+from tellback.app import User
 
 SECRET = "My passport is in the blue drawer."
 
@@ -37,7 +37,7 @@ def traces(path: str, text: str) -> int:
 
 async def main(path: str) -> None:
     """Article 15, and Article 17."""
-    async with Recollect(path) as rc:
+    async with Tellback(path) as rc:
         maya, omar = rc.user("maya"), rc.user("omar")
         await tell(maya, SECRET)
         await tell(omar, "I live in Oslo.")

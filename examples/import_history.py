@@ -10,9 +10,9 @@ With a provider's key in the environment its model finds the facts; without one,
 import sys
 from pathlib import Path
 
-from recollect import Recollect
-from recollect.importing import ImportProgress, import_chats
 from talking import run
+from tellback import Tellback
+from tellback.importing import ImportProgress, import_chats
 
 SAMPLE = Path(__file__).parent / "data" / "chats.jsonl"
 QUESTIONS = ("What is my new address?", "Who is allergic to something?")
@@ -25,7 +25,7 @@ def show(progress: ImportProgress) -> None:
 
 async def main(export: str, path: str) -> None:
     """Import, and ask."""
-    async with Recollect(path, model="auto") as rc:
+    async with Tellback(path, model="auto") as rc:
         maya = rc.user("maya")
         print(await import_chats(maya, export, on_progress=show))
         space = await maya.memory.create_space("default", once=True)

@@ -2,7 +2,7 @@
 
     python examples/kept_conversation.py [FILE]
 
-Everything said is in FILE (default: recollect.db here). With a provider's key in the environment that provider answers;
+Everything said is in FILE (default: tellback.db here). With a provider's key in the environment that provider answers;
 without one, a small stand-in does, which can at least say what it finds in the log.
 """
 
@@ -10,9 +10,9 @@ import asyncio
 import sys
 
 from first_turn import choose_model, weather
-from recollect import ChatRequest, Conversation, Recollect, RecollectError, TextDelta, message_text
-from recollect.app import User
-from recollect.testing import FunctionModel, Step, calls, says
+from tellback import ChatRequest, Conversation, Tellback, TellbackError, TextDelta, message_text
+from tellback.app import User
+from tellback.testing import FunctionModel, Step, calls, says
 
 QUESTIONS = ("I'm Maya, and I fly to Lisbon tomorrow.", "Do I need a coat there?")
 
@@ -39,8 +39,8 @@ async def main(path: str) -> None:
     model = choose_model()
     if isinstance(model, FunctionModel):
         model = FunctionModel(stand_in, model="stand-in")
-    # The stand-in cannot summarise; without a model, Recollect picks the sentences that say most.
-    async with Recollect(path, model=model if isinstance(model, str) else None) as rc:
+    # The stand-in cannot summarise; without a model, Tellback picks the sentences that say most.
+    async with Tellback(path, model=model if isinstance(model, str) else None) as rc:
         maya = rc.user("maya")
         talk = await conversation_of(maya)
         print(f"[{talk.id} in {path}: {talk.last_seq} messages so far]")
@@ -56,8 +56,8 @@ async def main(path: str) -> None:
 
 if __name__ == "__main__":
     try:
-        asyncio.run(main(sys.argv[1] if len(sys.argv) > 1 else "recollect.db"))
-    except RecollectError as error:
+        asyncio.run(main(sys.argv[1] if len(sys.argv) > 1 else "tellback.db"))
+    except TellbackError as error:
         sys.exit(f"{type(error).__name__}: {error}")
     except KeyboardInterrupt:
         sys.exit("\nstopped")

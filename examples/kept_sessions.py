@@ -11,7 +11,8 @@ from datetime import date
 
 from pydantic import BaseModel, Field
 
-from recollect import (
+from talking import at_hand, run, show
+from tellback import (
     END_ROUTE,
     Agent,
     CompositionMode,
@@ -22,8 +23,7 @@ from recollect import (
     SqliteAdapter,
     session_data_to_state,
 )
-from recollect.testing import FlowModel
-from talking import at_hand, run, show
+from tellback.testing import FlowModel
 
 SAID = ("I want to send a parcel to Lisbon", "3 kilos, and it can be fetched on 2026-12-01")
 

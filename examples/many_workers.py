@@ -3,7 +3,7 @@
     python examples/many_workers.py [FILE]
 
 The web process answers quickly: it only stores, and leaves the jobs to others. Two workers are started as you would
-start them on other machines, with `recollect worker`. One is killed in the middle; what it left is done by the next.
+start them on other machines, with `tellback worker`. One is killed in the middle; what it left is done by the next.
 Everything is in FILE (default: workers.db here); with PostgreSQL it is the same, with a URL in its place. With a
 provider's key in the environment the workers use its model; without one, they keep what was said word for word.
 """
@@ -12,13 +12,13 @@ import asyncio
 import sys
 from collections import Counter
 
-from recollect import Recollect, chat
 from talking import run
+from tellback import Tellback, chat
 
 USERS = ("maya", "omar", "ana", "li", "zoe", "tom")
 
 
-async def talk(rc: Recollect, name: str) -> None:
+async def talk(rc: Tellback, name: str) -> None:
     """One user's conversation, closed: that is when a job is made of it."""
     user = rc.user(name)
     talk = await user.conversations.create("chat")
@@ -27,11 +27,11 @@ async def talk(rc: Recollect, name: str) -> None:
 
 
 async def start_worker(path: str) -> asyncio.subprocess.Process:
-    """`recollect worker`, which ends when no job is left."""
+    """`tellback worker`, which ends when no job is left."""
     chosen = chat.choose_model()
     how = ("--extractor", "verbatim") if chosen.is_offline else ("--model", chosen.name)
     return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "recollect.cli", "worker", "--url", path, "--once", *how),
+        *(sys.executable, "-m", "tellback.cli", "worker", "--url", path, "--once", *how),
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.DEVNULL,
     )
@@ -39,7 +39,7 @@ async def start_worker(path: str) -> asyncio.subprocess.Process:
 
 async def main(path: str) -> None:
     """Store, and let others do the rest."""
-    async with Recollect(path, worker=False) as rc:
+    async with Tellback(path, worker=False) as rc:
         memory = rc.user("admin").memory
         space = await memory.create_space("default", once=True)
         await memory.create_binding({"namespace": "chat", "user_id": "*"}, [space.id], once=True)  # for every user

@@ -2,7 +2,7 @@
 
     python examples/mcp_memory.py [FILE]
 
-Such programs start `recollect mcp` themselves, and speak to it over its standard input and output. This one does the
+Such programs start `tellback mcp` themselves, and speak to it over its standard input and output. This one does the
 same with the official MCP client: it remembers, corrects and recalls. No model is needed: the program that asks has its
 own. Everything is in FILE (default: memory.db here).
 """
@@ -19,8 +19,8 @@ from talking import run
 
 async def main(path: str) -> None:
     """What an assistant's model would do with the tools."""
-    command = ["-m", "recollect.cli", "mcp", "--url", path, "--user", "maya"]
-    entry = {"mcpServers": {"memory": {"command": "recollect", "args": command[2:]}}}
+    command = ["-m", "tellback.cli", "mcp", "--url", path, "--user", "maya"]
+    entry = {"mcpServers": {"memory": {"command": "tellback", "args": command[2:]}}}
     print(f"[what to write into your assistant's settings: {json.dumps(entry)}]")
 
     async with Client(StdioServerParameters(command=sys.executable, args=command)) as client:

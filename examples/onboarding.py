@@ -11,9 +11,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from recollect import END_ROUTE, Agent, CompositionMode
-from recollect.testing import FlowModel
 from talking import at_hand, converse, run
+from tellback import END_ROUTE, Agent, CompositionMode
+from tellback.testing import FlowModel
 
 
 class Account(BaseModel):

@@ -2,7 +2,7 @@
 
     python examples/openai_client.py
 
-A Recollect server answers on a port of this machine that is free, and speaks OpenAI's chat completions under /v1. What
+A Tellback server answers on a port of this machine that is free, and speaks OpenAI's chat completions under /v1. What
 Maya says in one conversation is known in the next, and the program that asks does nothing for it. Whatever takes a
 `base_url` can do the same. With nothing set up, what she said is quoted; with a provider's key in the environment, that
 provider answers.
@@ -10,32 +10,32 @@ provider answers.
 
 from openai import AsyncOpenAI
 
-from recollect import Recollect
 from served_memory import serving
 from talking import run
+from tellback import Tellback
 
 SAID, ASKED = "I moved to Lisbon in March, and I am vegetarian now.", "Am I vegetarian?"
 
 
 async def main() -> None:
-    """A server here; a program that knows nothing of Recollect."""
-    async with Recollect(":memory:", model="auto") as rc, serving(rc) as url:
+    """A server here; a program that knows nothing of Tellback."""
+    async with Tellback(":memory:", model="auto") as rc, serving(rc) as url:
         key = await rc.keys.create("app", tenant_id="acme")
         async with AsyncOpenAI(base_url=f"{url}/v1", api_key=key.secret) as client:
             answer = await client.chat.completions.with_raw_response.create(
-                model="recollect", messages=[{"role": "user", "content": SAID}], user="maya"
+                model="tellback", messages=[{"role": "user", "content": SAID}], user="maya"
             )
             reply = answer.parse()
             print(f"> {SAID}\n{reply.choices[0].message.content}")
 
             # Conversations close by themselves when nothing is said for an hour. Here, an hour has passed.
             maya = rc.user("maya", tenant_id="acme")
-            await maya.conversations.close(answer.headers["X-Recollect-Conversation"])
+            await maya.conversations.close(answer.headers["X-Tellback-Conversation"])
             await rc.jobs.drain(timeout=120)
 
             print(f"\n> {ASKED}")
             async with client.chat.completions.stream(
-                model="recollect", messages=[{"role": "user", "content": ASKED}], user="maya"
+                model="tellback", messages=[{"role": "user", "content": ASKED}], user="maya"
             ) as stream:
                 async for event in stream:
                     if event.type == "content.delta":

@@ -3,14 +3,14 @@
     python examples/personal_assistant.py [FILE]
 
 Everything is kept in FILE (default: assistant.db here). With nothing set up, what you said is quoted back to you; with
-a provider's key in the environment, an Ollama on this machine or RECOLLECT_GGUF, that model answers in its own words.
+a provider's key in the environment, an Ollama on this machine or TELLBACK_GGUF, that model answers in its own words.
 """
 
 import sys
 from datetime import UTC, datetime
 
-from recollect import Recollect
 from talking import run
+from tellback import Tellback
 
 MONDAY = ("My flight to Porto leaves on Friday at 9:40.", "My sister Ana is allergic to peanuts.")
 THURSDAY = ("When does my flight to Porto leave?", "What is Ana allergic to?")
@@ -18,7 +18,7 @@ THURSDAY = ("When does my flight to Porto leave?", "What is Ana allergic to?")
 
 async def main(path: str) -> None:
     """Two days, two conversations, two processes for all it knows."""
-    async with Recollect(path, model="auto", clock=lambda: datetime(2026, 5, 4, 20, tzinfo=UTC)) as rc:
+    async with Tellback(path, model="auto", clock=lambda: datetime(2026, 5, 4, 20, tzinfo=UTC)) as rc:
         maya = rc.user("maya")
         for text in MONDAY:
             reply = await maya.chat(text)
@@ -27,7 +27,7 @@ async def main(path: str) -> None:
         await maya.conversations.close(str(reply.conversation_id))
         await rc.jobs.drain(timeout=120)
 
-    async with Recollect(path, model="auto", clock=lambda: datetime(2026, 5, 7, 8, tzinfo=UTC)) as rc:
+    async with Tellback(path, model="auto", clock=lambda: datetime(2026, 5, 7, 8, tzinfo=UTC)) as rc:
         maya = rc.user("maya")
         for text in THURSDAY:
             reply = await maya.chat(text)

@@ -2,13 +2,13 @@
 
     python examples/remembering.py [FILE]
 
-Everything is kept in FILE (default: recollect.db here).
+Everything is kept in FILE (default: tellback.db here).
 """
 
 import asyncio
 import sys
 
-from recollect import Recollect, RecollectError
+from tellback import Tellback, TellbackError
 
 SAID = (
     ("I moved to Lisbon in March, and I'm vegetarian now.", "How do you like the city?"),
@@ -19,7 +19,7 @@ ASKED = ("Where does Maya live?", "What must Ana not eat?", "Who is coming to vi
 
 async def main(path: str) -> None:
     """Talk, remember, and ask in another conversation."""
-    async with Recollect(path) as rc:
+    async with Tellback(path) as rc:
         maya = rc.user("maya")
         space = await maya.memory.create_space("talks", once=True)
         talk = await maya.conversations.create("chat", metadata={"speakers": {"user": "Maya", "assistant": "Wanda"}})
@@ -43,8 +43,8 @@ async def main(path: str) -> None:
 
 if __name__ == "__main__":
     try:
-        asyncio.run(main(sys.argv[1] if len(sys.argv) > 1 else "recollect.db"))
-    except RecollectError as error:
+        asyncio.run(main(sys.argv[1] if len(sys.argv) > 1 else "tellback.db"))
+    except TellbackError as error:
         sys.exit(f"{type(error).__name__}: {error}")
     except KeyboardInterrupt:
         sys.exit("\nstopped")

@@ -17,11 +17,11 @@ from contextlib import aclosing, asynccontextmanager
 import uvicorn
 
 from first_turn import choose_model
-from recollect import ChatRequest, NotFoundError, Recollect, RecollectClient, RecollectError, TextDelta, message_text
-from recollect.client import RemoteUser
-from recollect.server import create_app
-from recollect.testing import FunctionModel, Step, says
-from recollect.turn import TurnResult
+from tellback import ChatRequest, NotFoundError, Tellback, TellbackClient, TellbackError, TextDelta, message_text
+from tellback.client import RemoteUser
+from tellback.server import create_app
+from tellback.testing import FunctionModel, Step, says
+from tellback.turn import TurnResult
 
 SAID, ASKED = "I'm Maya. I moved to Lisbon, and I'm vegetarian now.", "Where should I eat tonight?"
 
@@ -34,8 +34,8 @@ def stand_in(asked: ChatRequest) -> Step:
 
 
 @asynccontextmanager
-async def serving(rc: Recollect) -> AsyncIterator[str]:
-    """The URL of a server, for as long as it is needed. `recollect serve` does this, and more."""
+async def serving(rc: Tellback) -> AsyncIterator[str]:
+    """The URL of a server, for as long as it is needed. `tellback serve` does this, and more."""
     bound = socket.create_server(("127.0.0.1", 0))
     server = uvicorn.Server(uvicorn.Config(create_app(rc, opens=False), log_level="warning", ws="none"))
     running = asyncio.create_task(server.serve(sockets=[bound]))
@@ -70,11 +70,11 @@ async def main() -> None:
     if isinstance(model, FunctionModel):
         model = FunctionModel(stand_in, model="stand-in")
 
-    async with Recollect(":memory:", model=model, extractor=extractor) as rc, serving(rc) as url:
+    async with Tellback(":memory:", model=model, extractor=extractor) as rc, serving(rc) as url:
         acme = await rc.keys.create("app", name="acme's web site", tenant_id="acme")
         other = await rc.keys.create("app", name="another company's", tenant_id="globex")
 
-        async with RecollectClient(url, acme.secret) as client:
+        async with TellbackClient(url, acme.secret) as client:
             maya = client.user("maya")
             conversation_id = await chat(maya, SAID, "chat")
             await maya.conversations.close(conversation_id)
@@ -85,7 +85,7 @@ async def main() -> None:
                         break
             await chat(maya, ASKED, "dinner")
 
-        async with RecollectClient(url, other.secret) as client:
+        async with TellbackClient(url, other.secret) as client:
             maya = client.user("maya")
             print(f"[another tenant's Maya has {len(await maya.conversations.list())} conversations]")
             try:
@@ -97,7 +97,7 @@ async def main() -> None:
 if __name__ == "__main__":
     try:
         asyncio.run(main())
-    except RecollectError as error:
+    except TellbackError as error:
         sys.exit(f"{type(error).__name__}: {error}")
     except KeyboardInterrupt:
         sys.exit("\nstopped")

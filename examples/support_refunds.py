@@ -9,10 +9,10 @@ import logging
 
 from pydantic import BaseModel
 
-from recollect import END_ROUTE, Agent, CompositionMode, tool
-from recollect.errors import ToolError
-from recollect.testing import FlowModel
 from talking import at_hand, converse, run, show
+from tellback import END_ROUTE, Agent, CompositionMode, tool
+from tellback.errors import ToolError
+from tellback.testing import FlowModel
 
 ORDERS = {"A-100": 12, "A-200": 480}
 
@@ -88,7 +88,7 @@ def stand_in() -> FlowModel:
 
 async def main() -> None:
     """Three customers."""
-    logging.getLogger("recollect.tools").setLevel(logging.ERROR)  # an order that is not there is no surprise here
+    logging.getLogger("tellback.tools").setLevel(logging.ERROR)  # an order that is not there is no surprise here
     agent = at_hand(build(), stand_in())
     await converse(agent, ["I want my money back", "Order A-100 came broken"])
 

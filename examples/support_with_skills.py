@@ -10,9 +10,9 @@ without one, a small stand-in does, which follows what it has read.
 from pathlib import Path
 
 from first_turn import choose_model
-from recollect import ChatOptions, ChatRequest, load_skills, message_text, run_loop, tool
-from recollect.testing import Step, calls, says
 from talking import run
+from tellback import ChatOptions, ChatRequest, load_skills, message_text, run_loop, tool
+from tellback.testing import Step, calls, says
 
 SKILLS = Path(__file__).parent / "skills"
 ORDERS = {"A-100": 30, "A-200": 480}

@@ -6,8 +6,8 @@ from collections.abc import Coroutine, Iterable
 from typing import Any
 
 from first_turn import choose_model
-from recollect import Agent, RecollectError, Response, SessionState
-from recollect.testing import FlowModel, FunctionModel
+from tellback import Agent, Response, SessionState, TellbackError
+from tellback.testing import FlowModel, FunctionModel
 
 
 def at_hand(agent: Agent, stand_in: FlowModel) -> Agent:
@@ -43,7 +43,7 @@ def run(main: Coroutine[Any, Any, None]) -> None:
     """Run an example, and say in one sentence what went wrong."""
     try:
         asyncio.run(main)
-    except RecollectError as error:
+    except TellbackError as error:
         sys.exit(f"{type(error).__name__}: {error}")
     except KeyboardInterrupt:
         sys.exit("\nstopped")

@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from flight_booking import TAKES_IT, build
-from recollect.testing import Dialogue, FlowModel, SimulatedUser, says, simulate, understands
+from tellback.testing import Dialogue, FlowModel, SimulatedUser, says, simulate, understands
 
 
 def test_who_says_all_at_once_is_asked_nothing() -> None:

@@ -9,8 +9,8 @@ believe at the time (`known_at`). No model is needed.
 
 from datetime import UTC, datetime
 
-from recollect import Recollect
 from talking import run
+from tellback import Tellback
 
 JANUARY, MARCH, APRIL, MAY, JUNE = (datetime(2026, month, 1, tzinfo=UTC) for month in (1, 3, 4, 5, 6))
 QUESTION = "Where does Maya live?"
@@ -19,7 +19,7 @@ QUESTION = "Where does Maya live?"
 async def main() -> None:
     """Live through half a year, and look back."""
     now = JANUARY
-    async with Recollect(":memory:", clock=lambda: now) as rc:
+    async with Tellback(":memory:", clock=lambda: now) as rc:
         memory = rc.user("maya").memory
         space = await memory.create_space("default")
         porto = await memory.add_atom(space.id, "Maya lives in Porto.", valid_from=datetime(2024, 1, 1, tzinfo=UTC))

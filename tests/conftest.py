@@ -16,8 +16,8 @@ __all__ = ["postgres_admin", "postgres_server", "postgres_url", "ready_postgres"
 
 pytest_plugins = ["tests.support.servers.fixtures", "tests.support.servers.table"]
 
-settings.register_profile("recollect", deadline=None, max_examples=60)
-settings.load_profile("recollect")
+settings.register_profile("tellback", deadline=None, max_examples=60)
+settings.load_profile("tellback")
 
 _KEYS = ("_API_KEY", "_AUTH_TOKEN", "_BASE_URL")
 
@@ -53,8 +53,8 @@ def loopback_only(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The waits between attempts, recorded instead of waited for."""
-    from recollect.chat.providers import attempts
-    from recollect.chat.retry import backoff
+    from tellback.chat.providers import attempts
+    from tellback.chat.retry import backoff
 
     recorded: list[float] = []
 

@@ -1,4 +1,4 @@
-"""Writes the pages of the reference that are lists: the names that `recollect` exports, and its commands.
+"""Writes the pages of the reference that are lists: the names that `tellback` exports, and its commands.
 
 `python tools/reference.py` writes them; a test says when that is due.
 """
@@ -15,23 +15,23 @@ from typing import Any
 
 import typer
 
-import recollect
-from recollect.cli.commands import app
+import tellback
+from tellback.cli.commands import app
 
 PAGES = Path(__file__).parents[1] / "docs" / "reference"
 NOTE = "<!-- Written by tools/reference.py from the code. -->"
 
 
 def exported() -> str:
-    """The page of what `recollect` exports, by the module it comes from."""
+    """The page of what `tellback` exports, by the module it comes from."""
     homes: dict[str, list[str]] = {}
-    for name in recollect.__all__:
+    for name in tellback.__all__:
         if name != "__version__":
-            homes.setdefault(recollect._HOME[name], []).append(name)
+            homes.setdefault(tellback._HOME[name], []).append(name)
     parts = [
-        "# What `recollect` exports",
+        "# What `tellback` exports",
         NOTE,
-        "`from recollect import …`: the names that most programs need, loaded when first used.",
+        "`from tellback import …`: the names that most programs need, loaded when first used.",
     ]
     for module in sorted(homes):
         rows = [f"| [`{name}`][{explained_at(name)}] | {_summary(name)} |" for name in homes[module]]
@@ -40,22 +40,22 @@ def exported() -> str:
 
 
 def explained_at(name: str) -> str:
-    """The path under which the reference explains a name that `recollect` exports.
+    """The path under which the reference explains a name that `tellback` exports.
 
     >>> explained_at("Agent"), explained_at("tool")  # a function and its module may have the same name
-    ('recollect.agent.Agent', 'recollect.tools.tool.tool')
+    ('tellback.agent.Agent', 'tellback.tools.tool.tool')
     """
-    path = f"{recollect._HOME[name]}.{name}"
-    getattr(recollect, name)  # loads its module
+    path = f"{tellback._HOME[name]}.{name}"
+    getattr(tellback, name)  # loads its module
     return f"{path}.{name}" if path in sys.modules else path
 
 
 def commands() -> str:
     """The page of the command line."""
     parts = [
-        "# The command `recollect`",
+        "# The command `tellback`",
         NOTE,
-        "`pip install 'recollect[cli]'`. `recollect COMMAND --help` says the same as this page.",
+        "`pip install 'tellback[cli]'`. `tellback COMMAND --help` says the same as this page.",
     ]
     for path, command in walk(typer.main.get_command(app)):
         parts += [f"## `{' '.join(path)}`", _prose(command.help or "")]
@@ -66,7 +66,7 @@ def commands() -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def walk(command: Any, path: tuple[str, ...] = ("recollect",)) -> Iterator[tuple[tuple[str, ...], Any]]:
+def walk(command: Any, path: tuple[str, ...] = ("tellback",)) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Every command that runs something, with the words it is called by."""
     groups = getattr(command, "commands", None)
     if groups is None:
@@ -124,14 +124,14 @@ def _prose(text: str) -> str:
 
 def _summary(name: str) -> str:
     """The first sentence of its docstring, where it has one of its own."""
-    value = getattr(recollect, name)
+    value = getattr(tellback, name)
     if not (inspect.isclass(value) or inspect.isroutine(value)):
         return "a value" if isinstance(value, str) or not hasattr(value, "__origin__") else "a type"
     first = (inspect.getdoc(value) or "").partition("\n\n")[0].replace("\n", " ")
     return re.split(r"(?<=[.!?]) (?=[A-Z`])", first)[0].replace("|", "\\|")
 
 
-WRITERS = {"recollect.md": exported, "cli.md": commands}
+WRITERS = {"tellback.md": exported, "cli.md": commands}
 
 if __name__ == "__main__":
     for name, write in WRITERS.items():

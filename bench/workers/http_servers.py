@@ -65,18 +65,18 @@ def starlette_sse() -> Any:
     return Starlette(routes=[Route("/stream", stream)])
 
 
-async def recollect(port: int, file: str, events: int) -> None:
-    """Recollect on a SQLite file, served as `recollect serve` does it: guard, limits, logs, metrics, jobs and embedder.
+async def tellback(port: int, file: str, events: int) -> None:
+    """Tellback on a SQLite file, served as `tellback serve` does it: guard, limits, logs, metrics, jobs and embedder.
 
     The limits count and are never reached; the log is JSON, and goes nowhere. The model gives as many deltas as the
     user's message says. The log of events has so many.
     """
-    from recollect import Recollect
-    from recollect.server import create_app
-    from recollect.server.logs import log_to_stderr
-    from recollect.server.running import Server, bound_socket
-    from recollect.server.serve_options import ServeOptions
-    from recollect.types import ChatReply, StreamStop, TextDelta
+    from tellback import Tellback
+    from tellback.server import create_app
+    from tellback.server.logs import log_to_stderr
+    from tellback.server.running import Server, bound_socket
+    from tellback.server.serve_options import ServeOptions
+    from tellback.types import ChatReply, StreamStop, TextDelta
 
     class Counting:
         name = model = "counting"
@@ -92,7 +92,7 @@ async def recollect(port: int, file: str, events: int) -> None:
             yield StreamStop("end_turn", reply=ChatReply(text="word " * count))
 
     options = ServeOptions(file, port=port, rate_limit=10**9, concurrency=10**6)
-    async with Recollect(file, model=Counting()) as rc:
+    async with Tellback(file, model=Counting()) as rc:
         await rc.warm_up()
         made = await rc.keys.create("app", tenant_id=TENANT)
         talks = rc.user("maya", TENANT).conversations
@@ -114,8 +114,8 @@ async def plain(app: Any, port: int) -> None:
 def main() -> None:
     name, port = sys.argv[1], int(sys.argv[2])
     apps = {"fastapi": fastapi_echo, "starlette": starlette_sse}
-    ours = name == "recollect"
-    served = recollect(port, sys.argv[3], int(sys.argv[4])) if ours else plain(apps[name](), port)
+    ours = name == "tellback"
+    served = tellback(port, sys.argv[3], int(sys.argv[4])) if ours else plain(apps[name](), port)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(served)
 

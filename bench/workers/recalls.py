@@ -1,7 +1,7 @@
 """What the workers of bench/memory.py share: memories that are filled in, recalled from and added to.
 
 Texts, and the vectors a static embedder made of them, are prepared by the parent. Peers look their vectors up, which
-costs nothing; Recollect embeds by itself. Every question is asked once. That the hits are as many as asked for, of the
+costs nothing; Tellback embeds by itself. Every question is asked once. That the hits are as many as asked for, of the
 one user, and the right ones, is checked after the clock has stopped.
 """
 

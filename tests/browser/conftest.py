@@ -1,4 +1,4 @@
-"""A real Chromium before a real `recollect serve`.
+"""A real Chromium before a real `tellback serve`.
 
 One browser and one server for all tests of a process: a test takes a user of its own (`site.at("/", user="maya-7")`).
 A test whose browser complains fails, whatever else it found.
@@ -45,7 +45,7 @@ def _chromium() -> str:
     found = shutil.which("chromium") or shutil.which("chromium-browser")
     if found is None:
         reason = "there is no chromium on this machine: install Debian's package of that name"
-        if os.environ.get("RECOLLECT_REQUIRE_SERVERS") == "1" and os.geteuid() == 0:
+        if os.environ.get("TELLBACK_REQUIRE_SERVERS") == "1" and os.geteuid() == 0:
             pytest.fail(reason)
         pytest.skip(reason)
     return found
@@ -63,14 +63,14 @@ async def browser() -> AsyncIterator[Browser]:
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def site(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
     """A server with nothing set up: no key, no model."""
-    async with site_of(tmp_path_factory.mktemp("site") / "recollect.db") as found:
+    async with site_of(tmp_path_factory.mktemp("site") / "tellback.db") as found:
         yield found
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def world(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
     """A server with a model and agents, which do what `tests.browser.world` says."""
-    store = tmp_path_factory.mktemp("world") / "recollect.db"
+    store = tmp_path_factory.mktemp("world") / "tellback.db"
     async with site_of(store, "--agents", "tests.browser.world:install") as found:
         yield found
 

@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from recollect import Recollect
-from recollect.types.replies import ChatUsage
-from recollect.user import User
+from tellback import Tellback
+from tellback.types.replies import ChatUsage
+from tellback.user import User
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Seeded:
 @asynccontextmanager
 async def library(store: Path, user: str) -> AsyncIterator[User]:
     """The user's handle in this process, on the store of a server that may run."""
-    async with Recollect(store, worker=False, embedder=None) as rc:
+    async with Tellback(store, worker=False, embedder=None) as rc:
         yield rc.user(user)
 
 

@@ -1,4 +1,4 @@
-"""`recollect serve` for a browser, with no key of anyone in its environment: no vendor answers."""
+"""`tellback serve` for a browser, with no key of anyone in its environment: no vendor answers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 
 from tests.integration.server.processes import COMMAND, ROOT, Served
 
-_FOREIGN = ("RECOLLECT_", "ANTHROPIC_", "OPENAI_", "GOOGLE_", "GEMINI_", "OLLAMA_", "OPENROUTER_", "XAI_")
+_FOREIGN = ("TELLBACK_", "ANTHROPIC_", "OPENAI_", "GOOGLE_", "GEMINI_", "OLLAMA_", "OPENROUTER_", "XAI_")
 _ENDS = ("_API_KEY", "_AUTH_TOKEN", "_BASE_URL", "_PROXY", "_proxy")
 CLEAN = {
     name: value for name, value in os.environ.items() if not name.startswith(_FOREIGN) and not name.endswith(_ENDS)
@@ -34,7 +34,7 @@ class Site:
 
 @asynccontextmanager
 async def site_of(store: Path, *arguments: str, **environment: str) -> AsyncIterator[Site]:
-    """A server on a store, which is ended with the block. `arguments` are those of `recollect serve`."""
+    """A server on a store, which is ended with the block. `arguments` are those of `tellback serve`."""
     process = await asyncio.create_subprocess_exec(
         *COMMAND,
         "--url",

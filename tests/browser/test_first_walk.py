@@ -22,7 +22,7 @@ SAID = "I moved to Lisbon in March, and I'm vegetarian now."
 async def demo_of(store: Path) -> AsyncIterator[Served]:
     """What `make run` runs, on a store of its own."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "recollect.cli", "demo", "--port", "0", "--url", str(store)),
+        *(sys.executable, "-m", "tellback.cli", "demo", "--port", "0", "--url", str(store)),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         env=CLEAN,
@@ -38,7 +38,7 @@ async def demo_of(store: Path) -> AsyncIterator[Served]:
 
 
 def test_make_run_is_the_demo() -> None:
-    assert re.search(r"^run:.*\n\t\S+/recollect demo$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert re.search(r"^run:.*\n\t\S+/tellback demo$", (ROOT / "Makefile").read_text(), re.MULTILINE)
 
 
 async def test_chat_close_be_remembered_with_a_citation_edit_look_back_and_delete_everything(

@@ -15,7 +15,7 @@ PAGES = ("Chat", "Conversations", "Memory", "Timeline", "Entities", "Routes", "J
 async def test_the_console_opens_at_the_chat(site: Site, page: Page) -> None:
     await page.goto(site.url)
     await expect(page.get_by_role("heading", name="Chat", level=1)).to_be_visible()
-    await expect(page).to_have_title("Chat · Recollect")
+    await expect(page).to_have_title("Chat · Tellback")
 
 
 async def test_every_page_is_reached_from_the_navigation_for_the_same_user(site: Site, page: Page) -> None:
@@ -23,7 +23,7 @@ async def test_every_page_is_reached_from_the_navigation_for_the_same_user(site:
     for name in PAGES:
         await page.get_by_role("navigation", name="Pages").get_by_role("link", name=name, exact=True).click()
         await expect(page.get_by_role("heading", name=name, level=1)).to_be_visible()
-        await expect(page).to_have_title(f"{name} · Recollect")
+        await expect(page).to_have_title(f"{name} · Tellback")
         await expect(page.get_by_role("button", name="User maya f&1")).to_be_visible()
         current = page.get_by_role("navigation", name="Pages").locator("[aria-current=page]")
         await expect(current).to_have_text(re.compile(name))

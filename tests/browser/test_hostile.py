@@ -11,7 +11,7 @@ from tests.browser.world import HOSTILE
 
 
 async def nothing_ran(page: Page, title: str) -> None:
-    await expect(page).to_have_title(f"{title} · Recollect")
+    await expect(page).to_have_title(f"{title} · Tellback")
     assert await page.locator("img[src=x], a[href^='javascript:' i], main script").count() == 0
     over = await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
     assert over <= 0, f"{title} is {over} px too wide"

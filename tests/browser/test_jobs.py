@@ -7,9 +7,9 @@ from typing import Any
 
 from playwright.async_api import Page, expect
 
-from recollect import Recollect, WorkerOptions
-from recollect.memory.extraction.values import Window
-from recollect.stores import AtomDraft
+from tellback import Tellback, WorkerOptions
+from tellback.memory.extraction.values import Window
+from tellback.stores import AtomDraft
 from tests.browser.serving import Site, site_of
 from tests.browser.watching import looks
 
@@ -30,9 +30,9 @@ async def log_in(page: Page, site: Site, key: str, path: str, **query: str) -> N
 
 
 async def test_a_failed_job_says_why_and_is_done_when_it_is_run_again(page: Page, tmp_path: Path) -> None:
-    store, failing = tmp_path / "recollect.db", Failing()
+    store, failing = tmp_path / "tellback.db", Failing()
     extractor: Any = failing
-    async with Recollect(store, extractor=extractor, embedder=None, worker=WorkerOptions(attempts=1)) as rc:
+    async with Tellback(store, extractor=extractor, embedder=None, worker=WorkerOptions(attempts=1)) as rc:
         maya = rc.user("maya")
         space = await maya.memory.create_space("default")
         talk = await maya.conversations.create("chat")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from playwright.async_api import Page, expect
 
-from recollect import Recollect
+from tellback import Tellback
 from tests.browser.serving import site_of
 from tests.browser.talking import field, say
 from tests.browser.watching import Complaints, looks
@@ -18,8 +18,8 @@ async def test_a_key_opens_the_console_for_its_users_until_it_is_revoked(
 ) -> None:
     complaints.tolerate("401")
     complaints.tolerate("WebSocket")
-    store = tmp_path / "recollect.db"
-    async with Recollect(store, worker=False) as rc:
+    store = tmp_path / "tellback.db"
+    async with Tellback(store, worker=False) as rc:
         maya = await rc.keys.create("user", user_id="maya")
         app = await rc.keys.create("app")
         admin = await rc.keys.create("admin")

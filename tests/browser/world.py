@@ -1,4 +1,4 @@
-"""What a server is given that is to be talked to: `recollect serve --agents tests.browser.world:install`.
+"""What a server is given that is to be talked to: `tellback serve --agents tests.browser.world:install`.
 
 Its model does what the last message says, an agent by its description has tools, and two agents have routes: one to
 book flights, and one whose every title would break a page that took it for markup.
@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
-from recollect import END_ROUTE, Agent, Recollect, tool
-from recollect.chat.model import ChatRequest
-from recollect.errors import ProviderAuthError
-from recollect.testing import FlowModel, FunctionModel, calls, says
-from recollect.testing.scripted import Step, play
-from recollect.types import ChatUsage, ReplyDelta, TextDelta, message_text
+from tellback import END_ROUTE, Agent, Tellback, tool
+from tellback.chat.model import ChatRequest
+from tellback.errors import ProviderAuthError
+from tellback.testing import FlowModel, FunctionModel, calls, says
+from tellback.testing.scripted import Step, play
+from tellback.types import ChatUsage, ReplyDelta, TextDelta, message_text
 from tests.support.travel import travel_desk
 
 HOSTILE = (
@@ -97,7 +97,7 @@ def hostile_agent() -> Agent:
     return agent
 
 
-def install(rc: Recollect) -> list[Agent]:
+def install(rc: Tellback) -> list[Agent]:
     """Let the model answer, and serve the agents."""
     rc._runtime.model = FunctionModel(lambda request: _step(request), stream_fn=_stream, model="scripted")
     described = [{"type": "FUNCTION", "name": each, "description": f"Use {each}."} for each in ("lookup", "pay")]

@@ -1,4 +1,4 @@
-"""`rc`: a Recollect on each kind of store."""
+"""`rc`: a Tellback on each kind of store."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from recollect import Recollect
+from tellback import Tellback
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
@@ -15,12 +15,12 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "memory":
         return ":memory:"
     if request.param == "sqlite":
-        return str(tmp_path / "recollect.db")
+        return str(tmp_path / "tellback.db")
     found: str = request.getfixturevalue("ready_postgres_url")
     return found
 
 
 @pytest.fixture
-async def rc(url: str) -> AsyncIterator[Recollect]:
-    async with Recollect(url) as opened:
+async def rc(url: str) -> AsyncIterator[Tellback]:
+    async with Tellback(url) as opened:
         yield opened

@@ -14,20 +14,20 @@ from typing import Any
 
 import pytest
 
-from recollect import InvalidArgumentError, NotFoundError, Recollect
-from recollect.admin import Admin, Erased
-from recollect.app import User
-from recollect.memory.extraction.values import Extraction, Window
-from recollect.memory.recall import words
-from recollect.stores.ports.admin import erased_subject
-from recollect.types import names
+from tellback import InvalidArgumentError, NotFoundError, Tellback
+from tellback.admin import Admin, Erased
+from tellback.app import User
+from tellback.memory.extraction.values import Extraction, Window
+from tellback.memory.recall import words
+from tellback.stores.ports.admin import erased_subject
+from tellback.types import names
 from tests.support.userdata import live
 
 WORD = "Zanzibar"
 
 
 @pytest.fixture
-async def maya(rc: Recollect) -> User:
+async def maya(rc: Tellback) -> User:
     user = rc.user("maya", tenant_id="acme")
     await live(rc, user, WORD)
     await live(rc, rc.user("omar", tenant_id="acme"), "Oslo")
@@ -36,7 +36,7 @@ async def maya(rc: Recollect) -> User:
 
 
 @pytest.fixture
-def admin(rc: Recollect, maya: User) -> Admin:
+def admin(rc: Tellback, maya: User) -> Admin:
     return maya.admin
 
 
@@ -60,7 +60,7 @@ async def test_an_export_holds_all_of_the_user_and_nothing_of_others(admin: Admi
     assert all(export[name] for name in ("entities", "bindings", "jobs", "usage", "events"))
 
 
-async def test_the_export_of_nobody_is_empty(rc: Recollect) -> None:
+async def test_the_export_of_nobody_is_empty(rc: Tellback) -> None:
     export = await rc.user("nobody").admin.export_user_data()
     collections = {name: value for name, value in export.items() if isinstance(value, list)}
     assert set(collections) == {
@@ -91,7 +91,7 @@ async def test_a_json_file_holds_the_same_as_the_dict(admin: Admin, tmp_path: Pa
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-async def test_a_conversation_that_closes_by_itself_is_exported(rc: Recollect, tmp_path: Path) -> None:
+async def test_a_conversation_that_closes_by_itself_is_exported(rc: Tellback, tmp_path: Path) -> None:
     nadia = rc.user("nadia")
     await nadia.conversations.create("chat", close_after=3_600)
     export = await nadia.admin.export_user_data()
@@ -196,7 +196,7 @@ async def test_nothing_is_deleted_without_confirmation(admin: Admin) -> None:
     assert without_moment(await admin.export_user_data()) == without_moment(before)
 
 
-async def test_an_erased_user_is_unknown_and_may_begin_anew(rc: Recollect, admin: Admin, maya: User) -> None:
+async def test_an_erased_user_is_unknown_and_may_begin_anew(rc: Tellback, admin: Admin, maya: User) -> None:
     export = await admin.export_user_data()
     erased = await admin.delete_user_data(confirm=True)
     assert isinstance(erased, Erased)
@@ -219,7 +219,7 @@ async def test_an_erased_user_is_unknown_and_may_begin_anew(rc: Recollect, admin
     assert WORD not in json.dumps(await admin.export_user_data())
 
 
-async def test_another_user_of_the_app_can_be_exported_and_erased(rc: Recollect, admin: Admin, maya: User) -> None:
+async def test_another_user_of_the_app_can_be_exported_and_erased(rc: Tellback, admin: Admin, maya: User) -> None:
     omar = rc.user("omar", tenant_id="acme")
     assert "Oslo" in json.dumps(await admin.export_user_data("omar"))
     before = await admin.export_user_data()
@@ -229,7 +229,7 @@ async def test_another_user_of_the_app_can_be_exported_and_erased(rc: Recollect,
     assert set((await admin.delete_user_data("omar of another tenant", confirm=True)).values()) == {0}
 
 
-async def test_what_the_process_holds_of_an_erased_user_is_dropped(rc: Recollect, admin: Admin, maya: User) -> None:
+async def test_what_the_process_holds_of_an_erased_user_is_dropped(rc: Tellback, admin: Admin, maya: User) -> None:
     assert rc._opened_memory is not None
     views = rc._opened_memory.views
     assert len(views) == 3
@@ -242,7 +242,7 @@ async def test_what_the_process_holds_of_an_erased_user_is_dropped(rc: Recollect
 
 
 def test_all_of_it_works_without_async(tmp_path: Path) -> None:
-    with Recollect(tmp_path / "recollect.db", worker=False) as rc:
+    with Tellback(tmp_path / "tellback.db", worker=False) as rc:
         maya = rc.user("maya")
         talk = maya.conversations.create("chat")
         maya.conversations.append_user_message(talk.id, "I moved to Lisbon.")
@@ -267,7 +267,7 @@ class Waiting:
 
 async def test_erasing_a_user_whose_job_runs_leaves_anothers_job_alone(url: str) -> None:
     extractor = Waiting()
-    async with Recollect(url, extractor=extractor) as rc:
+    async with Tellback(url, extractor=extractor) as rc:
         maya, omar = rc.user("maya"), rc.user("omar")
         space = await maya.memory.create_space("daily")
         await maya.memory.create_binding({"namespace": "chat", "user_id": "*"}, [space.id])
@@ -292,17 +292,17 @@ class TestAcrossProcesses:
     @pytest.fixture(params=["sqlite", "postgres"])
     def url(self, request: pytest.FixtureRequest, tmp_path: Path) -> str:
         if request.param == "sqlite":
-            return str(tmp_path / "recollect.db")
+            return str(tmp_path / "tellback.db")
         found: str = request.getfixturevalue("ready_postgres_url")
         return found
 
     @pytest.fixture
-    async def other(self, rc: Recollect, url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Recollect]:
-        monkeypatch.setattr("recollect.admin.admin.LOOK_SECONDS", 0.1)
-        async with Recollect(url) as opened:
+    async def other(self, rc: Tellback, url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Tellback]:
+        monkeypatch.setattr("tellback.admin.admin.LOOK_SECONDS", 0.1)
+        async with Tellback(url) as opened:
             yield opened
 
-    async def test_another_process_drops_what_it_holds(self, rc: Recollect, other: Recollect) -> None:
+    async def test_another_process_drops_what_it_holds(self, rc: Tellback, other: Tellback) -> None:
         maya = rc.user("maya")
         await live(rc, maya, WORD)
         await live(rc, rc.user("omar"), "Oslo")

@@ -1,4 +1,4 @@
-"""Agents whose sessions are kept beside the conversations of a Recollect, on every kind of store."""
+"""Agents whose sessions are kept beside the conversations of a Tellback, on every kind of store."""
 
 from __future__ import annotations
 
@@ -9,38 +9,38 @@ from typing import Any
 
 import pytest
 
-from recollect import (
+from tellback import (
     ConfigurationError,
     Identity,
     InvalidArgumentError,
     NotFoundError,
     Persistence,
     PostgresAdapter,
-    Recollect,
     SessionConflictError,
     SessionData,
     SqliteAdapter,
     StoreUnavailableError,
+    Tellback,
     User,
 )
-from recollect.agent import Agent, create_session
-from recollect.testing import FunctionModel, ScriptedModel, calls, says
-from recollect.types.conversations import Conversation
+from tellback.agent import Agent, create_session
+from tellback.testing import FunctionModel, ScriptedModel, calls, says
+from tellback.types.conversations import Conversation
 from tests.support.desk import Ask, Desk, log, sent, texts, ways, whole
 
 
-def kept(rc: Recollect, **more: Any) -> Persistence:
+def kept(rc: Tellback, **more: Any) -> Persistence:
     adapter = PostgresAdapter if rc.store.url.startswith("postgresql") else SqliteAdapter
     return Persistence(adapter(rc, **more))
 
 
 @pytest.fixture
-def maya(rc: Recollect) -> User:
+def maya(rc: Tellback) -> User:
     return rc.user("maya")
 
 
 @ways
-async def test_a_session_is_a_conversation_with_memory(rc: Recollect, maya: User, ask: Ask) -> None:
+async def test_a_session_is_a_conversation_with_memory(rc: Tellback, maya: User, ask: Ask) -> None:
     persistence = kept(rc)
     desk = Desk(rc, persistence=persistence)
     desk.script(desk.reads(destination="Rome"), says("How many?", chunks=2))
@@ -72,7 +72,7 @@ async def test_a_session_is_a_conversation_with_memory(rc: Recollect, maya: User
 
 @ways
 async def test_the_reply_and_the_session_are_one_step(
-    rc: Recollect, maya: User, ask: Ask, monkeypatch: pytest.MonkeyPatch
+    rc: Tellback, maya: User, ask: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another turn is saved while the model speaks: then nothing of the slower one is kept but what the user said."""
     persistence = kept(rc)
@@ -107,7 +107,7 @@ async def test_the_reply_and_the_session_are_one_step(
 
 @ways
 async def test_a_store_that_fails_at_the_last_moment_keeps_neither(
-    rc: Recollect, maya: User, ask: Ask, monkeypatch: pytest.MonkeyPatch
+    rc: Tellback, maya: User, ask: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     persistence = kept(rc)
     desk = Desk(rc, persistence=persistence)
@@ -134,7 +134,7 @@ async def test_a_store_that_fails_at_the_last_moment_keeps_neither(
 
 @ways
 async def test_a_turn_that_was_stored_although_the_store_could_not_say_so_is_saved_once(
-    rc: Recollect, maya: User, ask: Ask, monkeypatch: pytest.MonkeyPatch
+    rc: Tellback, maya: User, ask: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     persistence = kept(rc)
     desk = Desk(rc, persistence=persistence)
@@ -159,7 +159,7 @@ async def test_a_turn_that_was_stored_although_the_store_could_not_say_so_is_sav
 
 
 @ways
-async def test_a_user_erased_during_the_turn_stays_erased(rc: Recollect, maya: User, ask: Ask) -> None:
+async def test_a_user_erased_during_the_turn_stays_erased(rc: Tellback, maya: User, ask: Ask) -> None:
     persistence = kept(rc)
 
     async def erase(request: Any) -> str:
@@ -173,7 +173,7 @@ async def test_a_user_erased_during_the_turn_stays_erased(rc: Recollect, maya: U
     assert (await maya.admin.export_user_data())["sessions"] == []
 
 
-async def test_tools_that_the_model_called_are_in_the_sessions_history(rc: Recollect, maya: User) -> None:
+async def test_tools_that_the_model_called_are_in_the_sessions_history(rc: Tellback, maya: User) -> None:
     def weather(city: str) -> str:
         """The weather."""
         return f"rain in {city}"
@@ -187,14 +187,14 @@ async def test_tools_that_the_model_called_are_in_the_sessions_history(rc: Recol
     assert said[1].tool_calls == ({"tool_name": "weather", "arguments": {"city": "Rome"}, "result": "rain in Rome"},)
 
 
-async def test_a_users_own_metadata_harms_no_session(rc: Recollect, maya: User) -> None:
+async def test_a_users_own_metadata_harms_no_session(rc: Tellback, maya: User) -> None:
     persistence = kept(rc)
     agent = Agent("Wanda", model=ScriptedModel([says("Hi")]), memory=maya, persistence=persistence)
-    await agent.respond("Hello", "web-42", metadata={"session": "tab-7", "recollect.session": "x"})
+    await agent.respond("Hello", "web-42", metadata={"session": "tab-7", "tellback.session": "x"})
     assert [each.content for each in await persistence.get_session_messages("web-42")] == ["Hello", "Hi"]
 
 
-async def test_what_is_said_later_comes_later_whatever_a_clock_says(rc: Recollect, maya: User) -> None:
+async def test_what_is_said_later_comes_later_whatever_a_clock_says(rc: Tellback, maya: User) -> None:
     persistence = kept(rc)
     await persistence.create_session(id="web-42", user_id="maya", agent_name="Wanda")
     ahead = f"conv_{2**111:028x}"
@@ -214,16 +214,16 @@ async def test_what_is_said_later_comes_later_whatever_a_clock_says(rc: Recollec
     assert [each.content for each in await persistence.get_session_messages("web-42")] == ["anew"]
 
 
-async def test_one_store_is_one_recollect(rc: Recollect, url: str) -> None:
+async def test_one_store_is_one_tellback(rc: Tellback, url: str) -> None:
     if url == ":memory:":
         pytest.skip("another one in memory is another one")
-    async with Recollect(url, worker=False) as other:
+    async with Tellback(url, worker=False) as other:
         agent = Agent("Wanda", model=ScriptedModel([says("Hi")]), memory=other, persistence=kept(rc))
         with pytest.raises(ConfigurationError, match="pass the same one"):
             await agent.respond("Hi", "web-42", user="maya")
 
 
-async def test_anothers_words_do_not_get_into_a_session_passed_as_a_value(rc: Recollect, maya: User) -> None:
+async def test_anothers_words_do_not_get_into_a_session_passed_as_a_value(rc: Tellback, maya: User) -> None:
     persistence = kept(rc)
     await persistence.create_session(id="hers", user_id="maya")
     await persistence.save_message(session_id="hers", role="user", content="My PIN is 1234")
@@ -235,7 +235,7 @@ async def test_anothers_words_do_not_get_into_a_session_passed_as_a_value(rc: Re
     assert [each.content for each in await persistence.get_session_messages("hers")] == ["My PIN is 1234"]
 
 
-async def test_without_a_memory_the_session_is_in_the_log_all_the_same(rc: Recollect, maya: User) -> None:
+async def test_without_a_memory_the_session_is_in_the_log_all_the_same(rc: Tellback, maya: User) -> None:
     persistence = kept(rc)
     desk = Desk(None, persistence=persistence)
     whole(desk, says("The night train?"))
@@ -256,7 +256,7 @@ async def test_without_a_memory_the_session_is_in_the_log_all_the_same(rc: Recol
         await Agent("Wanda", model=ScriptedModel([says("Hi")]), persistence=persistence).respond("Hi", "web-43")
 
 
-async def test_a_completed_session_is_remembered(rc: Recollect, maya: User) -> None:
+async def test_a_completed_session_is_remembered(rc: Tellback, maya: User) -> None:
     space = await maya.memory.create_space("trips")
     await maya.memory.create_binding({"namespace": "wanda", "user_id": "maya"}, [space.id])
     persistence = kept(rc)
@@ -277,7 +277,7 @@ async def test_a_completed_session_is_remembered(rc: Recollect, maya: User) -> N
     ]
 
 
-async def test_export_has_sessions_and_erasure_leaves_none(rc: Recollect, maya: User) -> None:
+async def test_export_has_sessions_and_erasure_leaves_none(rc: Tellback, maya: User) -> None:
     persistence = kept(rc)
     await persistence.create_session(id="hers", user_id="maya", initial_data={"channel": "web"})
     await persistence.create_session(id="his", user_id="ben")
@@ -290,7 +290,7 @@ async def test_export_has_sessions_and_erasure_leaves_none(rc: Recollect, maya: 
     assert await persistence.get_session("his") is not None
 
 
-async def test_anothers_session_is_not_there(rc: Recollect) -> None:
+async def test_anothers_session_is_not_there(rc: Tellback) -> None:
     persistence = kept(rc)
     desk = Desk(rc, persistence=persistence)
     desk.script(desk.reads(destination="Rome"), says("How many?"))
@@ -303,7 +303,7 @@ async def test_anothers_session_is_not_there(rc: Recollect) -> None:
     assert await rc.user("ben").conversations.list() == []
 
 
-async def test_a_message_that_comes_again_is_answered_once(rc: Recollect, maya: User) -> None:
+async def test_a_message_that_comes_again_is_answered_once(rc: Tellback, maya: User) -> None:
     persistence = kept(rc)
     desk = Desk(maya, persistence=persistence)
     desk.script(desk.reads(destination="Rome"), says("How many?"))
@@ -313,7 +313,7 @@ async def test_a_message_that_comes_again_is_answered_once(rc: Recollect, maya: 
     assert len(await persistence.get_session_messages("web-42")) == 2
 
 
-async def test_a_call_that_waits_is_saved_with_the_session(rc: Recollect, maya: User) -> None:
+async def test_a_call_that_waits_is_saved_with_the_session(rc: Tellback, maya: User) -> None:
     persistence = kept(rc)
     desk = Desk(maya, approval=True, persistence=persistence)
     whole(desk, says("May I?"))
@@ -328,7 +328,7 @@ async def test_a_call_that_waits_is_saved_with_the_session(rc: Recollect, maya: 
     assert (await persistence.load("web-42") or asked.session).version == 2
 
 
-async def test_two_turns_of_two_agents_at_once_are_both_kept_in_order(rc: Recollect, maya: User) -> None:
+async def test_two_turns_of_two_agents_at_once_are_both_kept_in_order(rc: Tellback, maya: User) -> None:
     persistence = kept(rc)
     model = ScriptedModel([says("Hello!") for _ in range(8)])
     agents = [Agent("Wanda", model=model, memory=maya, persistence=persistence) for _ in range(2)]
@@ -347,20 +347,20 @@ async def test_two_turns_of_two_agents_at_once_are_both_kept_in_order(rc: Recoll
     assert stored.version == 4
 
 
-async def test_the_adapter_and_the_memory_are_of_one_app(rc: Recollect) -> None:
+async def test_the_adapter_and_the_memory_are_of_one_app(rc: Tellback) -> None:
     agent = Agent("Wanda", model=ScriptedModel([says("Hi")]), memory=rc, persistence=kept(rc, app_id="other"))
     with pytest.raises(ConfigurationError, match="'other'"):
         await agent.respond("Hi", "web-42", user="maya")
 
 
-async def test_what_does_not_belong_to_a_recollect_is_refused(rc: Recollect) -> None:
+async def test_what_does_not_belong_to_a_tellback_is_refused(rc: Tellback) -> None:
     for more in ({"session_ttl": 5}, {"tables": {"sessions": "x"}}, {"message_ttl": 5}, {"colour": "red"}):
         with pytest.raises(ConfigurationError, match=next(iter(more))):
             kept(rc, **more)
     wrong: Any = SqliteAdapter if rc.store.url.startswith("postgresql") else PostgresAdapter
     with pytest.raises(ConfigurationError, match="Adapter"):
         wrong(rc)
-    with pytest.raises(ConfigurationError, match="Recollect"):
+    with pytest.raises(ConfigurationError, match="Tellback"):
         SqliteAdapter("agent.db", app_id="other")
     persistence = kept(rc)
     with pytest.raises(InvalidArgumentError, match="'\\*'"):

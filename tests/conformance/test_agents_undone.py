@@ -12,30 +12,30 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from recollect import (
+from tellback import (
     AlreadyAnsweredError,
     AlreadyDecidedError,
     Approval,
     ChatUsage,
     ProviderOverloadedError,
-    Recollect,
-    RecollectError,
     StoreUnavailableError,
+    Tellback,
+    TellbackError,
     ToolCall,
     User,
     message_text,
     request,
     telemetry,
 )
-from recollect.agent import (
+from tellback.agent import (
     Agent,
     Response,
     create_session,
     session_state_to_data,
 )
-from recollect.chat.history import is_sound
-from recollect.telemetry.source import CAPTURE_VARIABLE
-from recollect.testing import FunctionModel, ScriptedModel, calls, raises, says, understands
+from tellback.chat.history import is_sound
+from tellback.telemetry.source import CAPTURE_VARIABLE
+from tellback.testing import FunctionModel, ScriptedModel, calls, raises, says, understands
 from tests.support.desk import (
     WHOLE,
     Ask,
@@ -51,7 +51,7 @@ from tests.support.desk import (
 
 
 @pytest.fixture
-def maya(rc: Recollect) -> User:
+def maya(rc: Tellback) -> User:
     return rc.user("maya")
 
 
@@ -65,20 +65,20 @@ async def waiting(desk: Desk) -> tuple[Response, str]:
 
 
 @ways
-async def test_a_states_call_is_approved_elsewhere(rc: Recollect, maya: User, ask: Ask) -> None:
+async def test_a_states_call_is_approved_elsewhere(rc: Tellback, maya: User, ask: Ask) -> None:
     asked, id = await waiting(Desk(maya, approval=True))
-    there = Desk(Recollect(rc.store).user("maya"), ["The night train?"], approval=True)
+    there = Desk(Tellback(rc.store).user("maya"), ["The night train?"], approval=True)
     done = await ask(there.agent, session=stored_away(asked.session), approvals={id: True})
     assert (done.message, done.pending, there.searched) == ("The night train?", (), [("Rome", 2)])
     assert done.conversation_id == asked.conversation_id
     assert "the night train to Rome" in there.systems[0]
-    with pytest.raises(RecollectError, match=id):
+    with pytest.raises(TellbackError, match=id):
         await ask(there.agent, session=done.session, approvals={id: True})
     assert there.searched == [("Rome", 2)]
 
 
 async def test_the_note_of_a_decision_is_for_the_model_only(url: str) -> None:
-    async with Recollect(url, extractor="verbatim") as rc:
+    async with Tellback(url, extractor="verbatim") as rc:
         maya = rc.user("maya")
         desk = Desk(maya, approval=True)
         asked, id = await waiting(desk)
@@ -100,14 +100,14 @@ async def test_the_note_of_a_decision_is_for_the_model_only(url: str) -> None:
 
 
 @ways
-async def test_a_call_of_the_models_is_approved_by_another_opening(url: str, rc: Recollect, ask: Ask) -> None:
+async def test_a_call_of_the_models_is_approved_by_another_opening(url: str, rc: Tellback, ask: Ask) -> None:
     paid: list[int] = []
     here = Desk(rc.user("maya"), tools=[paying(paid)])
     whole(here, calls(ToolCall("c1", "pay", {"amount": 5})))
     asked = await ask(here.agent, WHOLE)
     assert ([call.id for call in asked.pending], paid, here.searched) == (["c1"], [], [("Rome", 2)])
     store: Any = rc.store if url == ":memory:" else url
-    there_rc = Recollect(store)
+    there_rc = Tellback(store)
     if url != ":memory:":
         await there_rc.open()
     try:
@@ -163,7 +163,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, target: Any, *names: str) -> None:
 
 @ways
 async def test_a_store_that_fails_leaves_the_answer(
-    rc: Recollect, maya: User, monkeypatch: pytest.MonkeyPatch, ask: Ask
+    rc: Tellback, maya: User, monkeypatch: pytest.MonkeyPatch, ask: Ask
 ) -> None:
     desk = Desk(maya)
     desk.script(desk.reads(destination="Rome"), "How many?")
@@ -182,7 +182,7 @@ async def test_a_store_that_fails_leaves_the_answer(
 
 
 async def test_a_memory_that_cannot_be_asked_leaves_the_turn(
-    rc: Recollect, maya: User, monkeypatch: pytest.MonkeyPatch
+    rc: Tellback, maya: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     desk = Desk(maya)
     whole(desk)
@@ -282,9 +282,9 @@ async def test_a_message_sent_again_after_its_turn_was_cut_off_is_understood(may
     assert is_sound(desk.model.requests[-1].messages)
 
 
-async def test_turns_of_one_session_by_two_processes_follow_each_other(rc: Recollect, maya: User) -> None:
+async def test_turns_of_one_session_by_two_processes_follow_each_other(rc: Tellback, maya: User) -> None:
     echo = FunctionModel(lambda asked: f"re: {message_text(asked.messages[-1])}")
-    agents = [Agent("Wanda", model=echo, memory=user) for user in (maya, Recollect(rc.store).user("maya"))]
+    agents = [Agent("Wanda", model=echo, memory=user) for user in (maya, Tellback(rc.store).user("maya"))]
     session = create_session("web")
     done = await asyncio.gather(*(agent.respond(f"from {n}", session) for n, agent in enumerate(agents)))
     assert len({response.conversation_id for response in done}) == 1
@@ -293,7 +293,7 @@ async def test_turns_of_one_session_by_two_processes_follow_each_other(rc: Recol
 
 
 @ways
-async def test_tenants_with_users_and_sessions_of_the_same_name_are_apart(rc: Recollect, ask: Ask) -> None:
+async def test_tenants_with_users_and_sessions_of_the_same_name_are_apart(rc: Tellback, ask: Ask) -> None:
     first, second = (rc.user("maya", tenant_id=name) for name in ("acme", "globex"))
     space = await first.memory.create_space("default")
     await first.memory.add_atom(space.id, "The code is Zanzibar.")
@@ -310,7 +310,7 @@ async def test_tenants_with_users_and_sessions_of_the_same_name_are_apart(rc: Re
     assert len(await second.conversations.list()) == 1
 
 
-async def test_tenants_with_sessions_of_the_same_name_talk_at_the_same_time(rc: Recollect) -> None:
+async def test_tenants_with_sessions_of_the_same_name_talk_at_the_same_time(rc: Tellback) -> None:
     echo = FunctionModel(lambda asked: f"re: {message_text(asked.messages[-1])}")
     agent = Agent("Wanda", model=echo, memory=rc)
     users = [rc.user("maya", tenant_id=name) for name in ("acme", "globex", "initech")]
@@ -321,7 +321,7 @@ async def test_tenants_with_sessions_of_the_same_name_talk_at_the_same_time(rc: 
 
 
 @pytest.mark.parametrize("tenants", [("acme", "globex"), ("acme", "acme")])
-async def test_a_turn_that_failed_leaves_nothing_to_another_user(rc: Recollect, tenants: tuple[str, str]) -> None:
+async def test_a_turn_that_failed_leaves_nothing_to_another_user(rc: Tellback, tenants: tuple[str, str]) -> None:
     def orders() -> str:
         """What was ordered."""
         return f"ordered by {request.extras()['who']}"
@@ -339,7 +339,7 @@ async def test_a_turn_that_failed_leaves_nothing_to_another_user(rc: Recollect, 
 
 
 async def test_what_an_agent_was_told_comes_out_and_goes(url: str) -> None:
-    async with Recollect(url, extractor="verbatim") as rc:
+    async with Tellback(url, extractor="verbatim") as rc:
         maya = rc.user("maya")
         desk = Desk(maya, approval=True)
         asked, id = await waiting(desk)
@@ -378,7 +378,7 @@ def exporter(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
 async def test_a_turn_is_one_trace_with_what_was_understood_run_and_said(
     url: str, exporter: InMemorySpanExporter, ask: Ask
 ) -> None:
-    async with Recollect(url, worker=False) as rc:
+    async with Tellback(url, worker=False) as rc:
         desk = Desk(rc.user("maya"))
         desk.script(desk.reads(destination="Rome", passengers=2), calls("recall_timeline"), "The night train?")
         response = await ask(desk.agent, WHOLE)
@@ -402,7 +402,7 @@ async def test_a_turn_is_one_trace_with_what_was_understood_run_and_said(
 
 @ways
 async def test_the_tokens_of_reading_a_message_count(url: str, exporter: InMemorySpanExporter, ask: Ask) -> None:
-    async with Recollect(url, worker=False) as rc:
+    async with Tellback(url, worker=False) as rc:
         desk = Desk(rc.user("maya"))
         usage = ChatUsage(input_tokens=10, output_tokens=1)
         desk.script(desk.reads(destination="Rome", usage=usage), says("How many?", usage=usage))

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from recollect import (
+from tellback import (
     ConfigurationError,
     Identity,
     InvalidArgumentError,
-    Recollect,
+    Tellback,
     User,
     request,
 )
-from recollect.agent import (
+from tellback.agent import (
     Agent,
     EventSource,
     InMemorySessions,
@@ -27,8 +27,8 @@ from recollect.agent import (
     create_message_event,
     create_session,
 )
-from recollect.skills import Skill
-from recollect.testing import ScriptedModel, answers, calls, says, understands
+from tellback.skills import Skill
+from tellback.testing import ScriptedModel, answers, calls, says, understands
 from tests.integration.mcp.support import friendly
 from tests.support.desk import (
     NOON,
@@ -45,7 +45,7 @@ from tests.support.desk import (
 
 
 @pytest.fixture
-def maya(rc: Recollect) -> User:
+def maya(rc: Tellback) -> User:
     return rc.user("maya")
 
 
@@ -74,7 +74,7 @@ async def test_the_log_holds_what_was_said_and_where(maya: User, ask: Ask) -> No
 
 
 @pytest.mark.parametrize("named", ["handle", "user id", "user handle", "metadata", "function", "async function"])
-async def test_whose_memory_it_is_can_be_said_in_many_ways(rc: Recollect, maya: User, named: str) -> None:
+async def test_whose_memory_it_is_can_be_said_in_many_ways(rc: Tellback, maya: User, named: str) -> None:
     async def later(session: SessionState) -> User:
         return rc.user(str(session.metadata["who"]))
 
@@ -89,7 +89,7 @@ async def test_whose_memory_it_is_can_be_said_in_many_ways(rc: Recollect, maya: 
 
 
 @ways
-async def test_nothing_is_kept_for_a_mistake(rc: Recollect, maya: User, ask: Ask) -> None:
+async def test_nothing_is_kept_for_a_mistake(rc: Tellback, maya: User, ask: Ask) -> None:
     user_id = {"user_id": "maya"}
     wrong: list[tuple[Any, tuple[Any, ...], dict[str, Any], type[Exception], str]] = [
         (rc, ("Hi",), {}, InvalidArgumentError, "whose memory"),
@@ -112,16 +112,16 @@ async def test_nothing_is_kept_for_a_mistake(rc: Recollect, maya: User, ask: Ask
 
 
 def test_a_synchronous_handle_is_refused(url: str) -> None:
-    with Recollect(url) as rc:
+    with Tellback(url) as rc:
         agent = Agent("Wanda", model=ScriptedModel([]), memory=rc.user("maya"))
         with pytest.raises(ConfigurationError, match="async with"):
             asyncio.run(agent.respond("Hi"))
 
 
 async def test_the_model_of_the_memory_answers_unless_the_agent_has_its_own(url: str) -> None:
-    async with Recollect(url, model=ScriptedModel(["Hello!"])) as rc:
+    async with Tellback(url, model=ScriptedModel(["Hello!"])) as rc:
         assert (await Agent("Wanda", memory=rc.user("maya")).respond("Hi")).message == "Hello!"
-    async with Recollect(rc.store if url == ":memory:" else url) as rc:
+    async with Tellback(rc.store if url == ":memory:" else url) as rc:
         with pytest.raises(ConfigurationError, match="model"):
             await Agent("Vera", memory=rc.user("maya")).respond("Hi")
         assert await rc.user("maya").conversations.list("vera") == []
@@ -217,7 +217,7 @@ async def test_a_space_that_was_deleted_is_replaced_for_the_tools_too(maya: User
 
 @ways
 async def test_what_was_said_to_an_agent_is_there_in_its_next_conversation(url: str, ask: Ask) -> None:
-    async with Recollect(url, extractor="verbatim", clock=lambda: NOON) as rc:
+    async with Tellback(url, extractor="verbatim", clock=lambda: NOON) as rc:
         desk = Desk(rc.user("maya"))
         desk.script(desk.reads(destination="Rome"), "How many?")
         first = await ask(desk.agent, "To Rome, but I am afraid of flying.")
@@ -238,7 +238,7 @@ async def test_what_a_model_extracted_is_there_in_the_next_conversation(url: str
     }
     fact |= {"importance": 4, "confidence": 0.9, "change": "none", "single": False, "entities": []}
     reader = ScriptedModel([answers({"facts": [fact], "entities": []})])
-    async with Recollect(url, model=reader, extractor="llm") as rc:
+    async with Tellback(url, model=reader, extractor="llm") as rc:
         maya = rc.user("maya")
         desk = Desk(maya)
         whole(desk)
@@ -251,7 +251,7 @@ async def test_what_a_model_extracted_is_there_in_the_next_conversation(url: str
     reader.assert_done()
 
 
-async def test_a_session_outlives_the_conversation_that_closed_under_it(rc: Recollect, maya: User) -> None:
+async def test_a_session_outlives_the_conversation_that_closed_under_it(rc: Tellback, maya: User) -> None:
     rc.clock = lambda: NOON
     desk = Desk(maya, memory_options={"close_after": 60})
     desk.script(desk.reads(destination="Rome"), "How many?")
@@ -264,7 +264,7 @@ async def test_a_session_outlives_the_conversation_that_closed_under_it(rc: Reco
 
 
 async def test_agents_of_one_user_keep_apart_what_is_said_and_share_what_is_known(url: str) -> None:
-    async with Recollect(url, extractor="verbatim", clock=lambda: NOON) as rc:
+    async with Tellback(url, extractor="verbatim", clock=lambda: NOON) as rc:
         maya = rc.user("maya")
         first = Agent("Wanda", model=ScriptedModel(["Noted."]), memory=maya)
         said = await first.respond("My code is Zanzibar.", create_session("web"))

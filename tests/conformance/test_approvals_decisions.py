@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from recollect import (
+from tellback import (
     ChatOptions,
     ConfigurationError,
     Identity,
     InvalidArgumentError,
-    Recollect,
     Remember,
     Session,
+    Tellback,
     ToolCall,
     TurnConfig,
     TurnConflictError,
@@ -25,13 +25,13 @@ from recollect import (
     skill,
     tool,
 )
-from recollect.testing import ScriptedModel, calls, says
-from recollect.testing.stores.making import make_claim
+from tellback.testing import ScriptedModel, calls, says
+from tellback.testing.stores.making import make_claim
 from tests.conformance.test_approvals_restart import FIVE, Till, asked, decide
 
 
 @pytest.fixture
-def maya(rc: Recollect) -> User:
+def maya(rc: Tellback) -> User:
     return rc.user("maya")
 
 
@@ -105,7 +105,7 @@ async def test_arguments_that_were_changed_are_on_record_and_the_model_knows(may
     assert notes[-1]["inputs"] == {"c1": {"amount": 3}}
 
 
-async def test_what_is_remembered_by_an_approved_call_cites_the_message(rc: Recollect, maya: User) -> None:
+async def test_what_is_remembered_by_an_approved_call_cites_the_message(rc: Tellback, maya: User) -> None:
     space = await maya.memory.create_space("home")
     talk = await maya.conversations.create("chat")
     tools = [Remember(maya, space.id, requires_approval=True)]
@@ -118,7 +118,7 @@ async def test_what_is_remembered_by_an_approved_call_cites_the_message(rc: Reco
 
 
 async def test_a_process_that_lost_its_turn_does_not_run_the_call(
-    rc: Recollect, maya: User, till: Till, monkeypatch: pytest.MonkeyPatch
+    rc: Tellback, maya: User, till: Till, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It stood still for so long that another took the turn over, between its claim and the call."""
     id = await asked(maya, till, FIVE)

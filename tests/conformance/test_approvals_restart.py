@@ -7,25 +7,25 @@ from typing import Any
 
 import pytest
 
-from recollect import (
+from tellback import (
     AlreadyDecidedError,
     Approval,
     ConfigurationError,
     ConversationClosedError,
     NotFoundError,
     ProviderOverloadedError,
-    Recollect,
     StoreUnavailableError,
+    Tellback,
     ToolCall,
     ToolUseBlock,
     message_text,
     tool,
 )
-from recollect.app import User
-from recollect.chat.history import is_sound
-from recollect.conversations.approvals import APPROVED, approval_note
-from recollect.stores import TurnDraft
-from recollect.testing import ScriptedModel, calls, raises, says
+from tellback.app import User
+from tellback.chat.history import is_sound
+from tellback.conversations.approvals import APPROVED, approval_note
+from tellback.stores import TurnDraft
+from tellback.testing import ScriptedModel, calls, raises, says
 
 FIVE = ToolCall("c1", "pay", {"amount": 5})
 NINE = ToolCall("c2", "pay", {"amount": 9})
@@ -33,14 +33,14 @@ LOOK = ToolCall("c3", "look")
 
 
 @pytest.fixture
-def maya(rc: Recollect) -> User:
+def maya(rc: Tellback) -> User:
     return rc.user("maya")
 
 
 @pytest.fixture
-def other(rc: Recollect) -> User:
-    """The same user by another Recollect on the store, which knows nothing but what that holds."""
-    return Recollect(rc.store).user("maya")
+def other(rc: Tellback) -> User:
+    """The same user by another Tellback on the store, which knows nothing but what that holds."""
+    return Tellback(rc.store).user("maya")
 
 
 class Till:
@@ -100,11 +100,11 @@ async def test_what_waits_is_found_and_approved_elsewhere(maya: User, other: Use
     assert len({m.turn_id for m in await maya.conversations.raw_turns(id)}) == 1
 
 
-async def test_another_opening_of_the_store_finds_it_too(url: str, rc: Recollect, maya: User, till: Till) -> None:
+async def test_another_opening_of_the_store_finds_it_too(url: str, rc: Tellback, maya: User, till: Till) -> None:
     if url == ":memory:":
         pytest.skip("memory is opened once")
     id = await asked(maya, till, FIVE)
-    async with Recollect(url) as second:
+    async with Tellback(url) as second:
         assert [call.id for call in await second.user("maya").conversations.pending(id)] == ["c1"]
         await decide(second.user("maya"), id, till, c1=True)
     assert till.paid == [5]
@@ -175,7 +175,7 @@ async def test_calls_are_decided_one_by_one(maya: User, other: User, till: Till)
 
 @pytest.mark.parametrize("decision", [True, False])
 async def test_a_call_that_was_begun_is_not_run_again(
-    rc: Recollect, maya: User, other: User, till: Till, decision: bool
+    rc: Tellback, maya: User, other: User, till: Till, decision: bool
 ) -> None:
     """The process ended after the approval was noted and before the result was: nobody knows what took effect."""
     id = await asked(maya, till, FIVE, NINE)
@@ -194,7 +194,7 @@ async def test_a_call_that_was_begun_is_not_run_again(
         await maya.conversations.run_turn(id, model, "Well?", tools=till.tools)
 
 
-async def test_a_message_after_a_call_was_begun_tells_that_nobody_knows(rc: Recollect, maya: User, till: Till) -> None:
+async def test_a_message_after_a_call_was_begun_tells_that_nobody_knows(rc: Tellback, maya: User, till: Till) -> None:
     id = await asked(maya, till, FIVE)
     turn_id = (await maya.conversations.raw_turns(id))[-1].turn_id
     note = approval_note(APPROVED, [FIVE], rc.clock())
@@ -246,7 +246,7 @@ async def test_a_turn_cut_off_after_the_result_goes_on_to_the_answer(maya: User,
 
 
 async def test_a_call_whose_note_cannot_be_stored_does_not_run(
-    rc: Recollect, maya: User, till: Till, monkeypatch: pytest.MonkeyPatch
+    rc: Tellback, maya: User, till: Till, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     id = await asked(maya, till, FIVE)
 
@@ -281,7 +281,7 @@ async def test_the_stream_takes_decisions_too(maya: User, other: User, till: Til
     assert (str(items[-1]), till.paid) == ("Done.", [5])
 
 
-async def test_unknown_calls_and_others_conversations_are_refused(rc: Recollect, maya: User, till: Till) -> None:
+async def test_unknown_calls_and_others_conversations_are_refused(rc: Tellback, maya: User, till: Till) -> None:
     id = await asked(maya, till, FIVE)
     with pytest.raises(ConfigurationError, match="c99"):
         await decide(maya, id, till, None, c99=True)

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from recollect import ConfigurationError, InvalidArgumentError, NotFoundError, Recollect
-from recollect.app import User
-from recollect.memory.extraction.values import Extraction, Window
-from recollect.types.bindings import ConversationScope, ExtractionPolicy
+from tellback import ConfigurationError, InvalidArgumentError, NotFoundError, Tellback
+from tellback.app import User
+from tellback.memory.extraction.values import Extraction, Window
+from tellback.types.bindings import ConversationScope, ExtractionPolicy
 
 
 @pytest.fixture
-def maya(rc: Recollect) -> User:
+def maya(rc: Tellback) -> User:
     return rc.user("maya")
 
 
@@ -33,7 +33,7 @@ async def remembered(user: User, name: str = "daily") -> list[str]:
     return [atom.text.removeprefix("User: ") for atom in reversed(atoms) if atom.text.startswith("User: ")]
 
 
-async def test_a_binding_for_everyone_makes_each_user_a_space_of_their_own(rc: Recollect, maya: User) -> None:
+async def test_a_binding_for_everyone_makes_each_user_a_space_of_their_own(rc: Tellback, maya: User) -> None:
     space = await maya.memory.create_space("daily")
     binding = await maya.memory.create_binding({"namespace": "check-in", "user_id": "*"}, [space.id])
     assert binding.id.startswith("bind_")
@@ -51,7 +51,7 @@ async def test_a_binding_for_everyone_makes_each_user_a_space_of_their_own(rc: R
     assert (made.name, made.id != space.id) == ("daily", True)
 
 
-async def test_what_was_closed_before_is_not_extracted(rc: Recollect, maya: User) -> None:
+async def test_what_was_closed_before_is_not_extracted(rc: Tellback, maya: User) -> None:
     await talk(maya, "chat", "Before.")
     space = await maya.memory.create_space("daily")
     await maya.memory.create_binding(ConversationScope("chat"), [space.id])
@@ -60,7 +60,7 @@ async def test_what_was_closed_before_is_not_extracted(rc: Recollect, maya: User
     assert await remembered(maya) == ["After."]
 
 
-async def test_scopes_name_namespaces_and_users_one_by_one_or_all(rc: Recollect, maya: User) -> None:
+async def test_scopes_name_namespaces_and_users_one_by_one_or_all(rc: Tellback, maya: User) -> None:
     omar = rc.user("omar")
     both = await maya.memory.create_space("both")
     mine = await maya.memory.create_space("mine")
@@ -78,9 +78,7 @@ async def test_scopes_name_namespaces_and_users_one_by_one_or_all(rc: Recollect,
     assert await omar.memory.list_spaces("mine") == []
 
 
-async def test_a_conversation_that_matches_twice_goes_to_every_space_of_every_binding(
-    rc: Recollect, maya: User
-) -> None:
+async def test_a_conversation_that_matches_twice_goes_to_every_space_of_every_binding(rc: Tellback, maya: User) -> None:
     spaces = [await maya.memory.create_space(name) for name in ("a", "b", "c")]
     await maya.memory.create_binding({"namespace": "chat"}, [spaces[0].id, spaces[1].id])
     await maya.memory.create_binding({"namespace": "*"}, [spaces[2].id])
@@ -91,7 +89,7 @@ async def test_a_conversation_that_matches_twice_goes_to_every_space_of_every_bi
     assert {name: await remembered(maya, name) for name in "abc"} == {name: ["Hello."] for name in "abc"}
 
 
-async def test_a_paused_binding_does_nothing_and_goes_on_afterwards(rc: Recollect, maya: User) -> None:
+async def test_a_paused_binding_does_nothing_and_goes_on_afterwards(rc: Tellback, maya: User) -> None:
     space = await maya.memory.create_space("daily")
     binding = await maya.memory.create_binding({"namespace": "chat"}, [space.id])
     paused = await maya.memory.update_binding(binding.id, enabled=False)
@@ -117,7 +115,7 @@ async def test_a_paused_binding_does_nothing_and_goes_on_afterwards(rc: Recollec
 
 
 async def test_what_was_closed_before_a_pause_is_extracted_and_what_was_closed_in_it_is_not(
-    rc: Recollect, maya: User
+    rc: Tellback, maya: User
 ) -> None:
     space = await maya.memory.create_space("daily")
     binding = await maya.memory.create_binding({"namespace": "chat"}, [space.id])
@@ -130,7 +128,7 @@ async def test_what_was_closed_before_a_pause_is_extracted_and_what_was_closed_i
     assert await remembered(maya) == ["Before.", "After."]
 
 
-async def test_what_was_closed_before_an_admin_pauses_or_ends_it_is_remembered(rc: Recollect, maya: User) -> None:
+async def test_what_was_closed_before_an_admin_pauses_or_ends_it_is_remembered(rc: Tellback, maya: User) -> None:
     space = await maya.memory.create_space("daily")
     binding = await maya.memory.create_binding({"namespace": "chat"}, [space.id])
     await talk(maya, "chat", "Before.")
@@ -144,7 +142,7 @@ async def test_what_was_closed_before_an_admin_pauses_or_ends_it_is_remembered(r
     assert await remembered(maya) == ["Before.", "After."]
 
 
-async def test_others_see_what_is_about_them_and_change_nothing(rc: Recollect, maya: User) -> None:
+async def test_others_see_what_is_about_them_and_change_nothing(rc: Tellback, maya: User) -> None:
     omar, stranger = rc.user("omar"), rc.user("maya", app_id="other")
     space = await maya.memory.create_space("daily")
     everyone = await maya.memory.create_binding({"namespace": "chat", "user_id": "*"}, [space.id])
@@ -167,7 +165,7 @@ async def test_others_see_what_is_about_them_and_change_nothing(rc: Recollect, m
         await omar.memory.create_binding({"namespace": "chat"}, [space.id])
 
 
-async def test_binding_at_every_start_gives_one_binding(rc: Recollect, maya: User) -> None:
+async def test_binding_at_every_start_gives_one_binding(rc: Tellback, maya: User) -> None:
     space = await maya.memory.create_space("daily")
     wanted = [{"namespace": "a"}, {"namespace": "b"}]
     made = await asyncio.gather(*(maya.memory.create_binding(wanted, [space.id], once=True) for _ in range(5)))
@@ -179,7 +177,7 @@ async def test_binding_at_every_start_gives_one_binding(rc: Recollect, maya: Use
     assert len(await maya.memory.list_bindings()) == 2
 
 
-async def test_windows_are_extracted_while_a_conversation_goes_on(rc: Recollect, maya: User) -> None:
+async def test_windows_are_extracted_while_a_conversation_goes_on(rc: Tellback, maya: User) -> None:
     space = await maya.memory.create_space("daily")
     await maya.memory.create_binding(
         {"namespace": "chat"}, [space.id], {"windowed": True, "window_turns": 2, "on_conversation_closed": True}
@@ -226,7 +224,7 @@ async def test_a_binding_that_makes_no_sense_is_refused(
 
 
 async def test_a_version_that_no_prompt_has_is_refused_at_once(url: str) -> None:
-    async with Recollect(url, model="claude-sonnet-5") as rc:
+    async with Tellback(url, model="claude-sonnet-5") as rc:
         user = rc.user("maya")
         space = await user.memory.create_space("daily")
         with pytest.raises(ConfigurationError, match=r"v1.*v2"):
@@ -236,7 +234,7 @@ async def test_a_version_that_no_prompt_has_is_refused_at_once(url: str) -> None
             await user.memory.run_extraction_for_conversation(id, "v9", space_id=space.id)
 
 
-async def test_a_space_can_be_named_instead_of_a_binding(rc: Recollect, maya: User) -> None:
+async def test_a_space_can_be_named_instead_of_a_binding(rc: Tellback, maya: User) -> None:
     space = await maya.memory.create_space("daily")
     id = await talk(maya, "chat", "Hello.", close=False)
     with pytest.raises(NotFoundError, match="binding"):
@@ -253,7 +251,7 @@ async def test_a_space_can_be_named_instead_of_a_binding(rc: Recollect, maya: Us
     assert (len(nothing), nothing.id, nothing.status.value) == (0, None, "done")
 
 
-async def test_everything_can_be_extracted_again_with_a_report(rc: Recollect, maya: User) -> None:
+async def test_everything_can_be_extracted_again_with_a_report(rc: Tellback, maya: User) -> None:
     omar = rc.user("omar")
     for user in (maya, omar):
         for number in range(3):
@@ -289,7 +287,7 @@ class Waiting:
 
 async def test_a_replay_that_is_cancelled_leaves_nothing_to_do(url: str) -> None:
     extractor = Waiting()
-    async with Recollect(url, extractor=extractor) as rc:
+    async with Tellback(url, extractor=extractor) as rc:
         user = rc.user("maya")
         for number in range(5):
             await talk(user, "chat", f"Number {number}.")
@@ -308,7 +306,7 @@ async def test_a_replay_that_is_cancelled_leaves_nothing_to_do(url: str) -> None
 
 async def test_a_replay_that_is_cancelled_leaves_what_waited_before(url: str) -> None:
     extractor = Waiting()
-    async with Recollect(url, extractor=extractor) as rc:
+    async with Tellback(url, extractor=extractor) as rc:
         user = rc.user("maya")
         space = await user.memory.create_space("daily")
         await user.memory.create_binding({"namespace": "chat"}, [space.id])

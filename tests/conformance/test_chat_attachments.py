@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from recollect import ChatOptions, InvalidArgumentError, Recollect, RecollectError, Tool, message_text, skill
-from recollect.app import User
-from recollect.testing import ScriptedModel, calls, says
-from recollect.turn import (
+from tellback import ChatOptions, InvalidArgumentError, Tellback, TellbackError, Tool, message_text, skill
+from tellback.app import User
+from tellback.testing import ScriptedModel, calls, says
+from tellback.turn import (
     Attachment,
     Identity,
     Session,
@@ -19,11 +19,11 @@ from recollect.turn import (
     user_body,
     user_prompt,
 )
-from recollect.types import MessagePart
+from tellback.types import MessagePart
 
 
 @pytest.fixture
-def maya(rc: Recollect) -> User:
+def maya(rc: Tellback) -> User:
     return rc.user("maya")
 
 
@@ -140,9 +140,9 @@ WRONG_SKILLS: list[dict[str, Any]] = [
 @pytest.mark.parametrize("options", WRONG_SKILLS, ids=["5", "str", "twice", "resolver", "clash"])
 async def test_wrong_skills_are_found_before_anything_is_stored(maya: User, options: dict[str, Any]) -> None:
     talk = await maya.conversations.create("chat")
-    with pytest.raises(RecollectError):
+    with pytest.raises(TellbackError):
         await maya.conversations.run_turn(talk.id, ScriptedModel([]), "Hello?", options=options)
-    with pytest.raises(RecollectError):
+    with pytest.raises(TellbackError):
         await maya.chat("Hello?", model=ScriptedModel([]), options=options, namespace="other")
     assert await maya.conversations.messages(talk.id) == []
     assert await maya.conversations.list("other") == []

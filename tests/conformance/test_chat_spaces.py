@@ -7,23 +7,23 @@ from typing import Any
 
 import pytest
 
-from recollect import (
+from tellback import (
     ChatOptions,
     Identity,
     InvalidArgumentError,
-    Recollect,
     Session,
     StoreClosedError,
+    Tellback,
     TurnConfig,
     TurnInput,
     run_chat_turn,
 )
-from recollect.testing import FunctionModel, ScriptedModel, says
+from tellback.testing import FunctionModel, ScriptedModel, says
 
 ECHO = FunctionModel(lambda asked: f"re: {asked.messages[-1].content}")
 
 
-async def test_what_is_said_without_a_space_is_never_remembered(rc: Recollect) -> None:
+async def test_what_is_said_without_a_space_is_never_remembered(rc: Tellback) -> None:
     maya = rc.user("maya")
     await maya.chat("My name is Maya.", model=ECHO)
     with pytest.raises(InvalidArgumentError, match="namespace of its own"):
@@ -38,7 +38,7 @@ async def test_what_is_said_without_a_space_is_never_remembered(rc: Recollect) -
     assert reply.atoms_used == ()
 
 
-async def test_a_namespace_has_one_space(rc: Recollect) -> None:
+async def test_a_namespace_has_one_space(rc: Tellback) -> None:
     maya = rc.user("maya")
     await maya.chat("The report is late.", "office", "work", ECHO)
     with pytest.raises(InvalidArgumentError, match="'work', not in 'private'"):
@@ -47,7 +47,7 @@ async def test_a_namespace_has_one_space(rc: Recollect) -> None:
     assert {space.name for space in await maya.memory.list_spaces()} == {"work", "private"}
 
 
-async def test_a_conversation_that_is_named_is_remembered_as_what_it_is(rc: Recollect) -> None:
+async def test_a_conversation_that_is_named_is_remembered_as_what_it_is(rc: Tellback) -> None:
     maya = rc.user("maya")
     talk = await maya.conversations.create("support")
     await maya.chat("My order is late.", conversation_id=talk.id, model=ECHO)
@@ -56,8 +56,8 @@ async def test_a_conversation_that_is_named_is_remembered_as_what_it_is(rc: Reco
 
 
 @pytest.mark.parametrize("door", ["chat", "chat_stream", "run_chat_turn"])
-async def test_a_recollect_that_is_not_open_is_a_mistake(door: str) -> None:
-    maya = Recollect(":memory:").user("maya")
+async def test_a_tellback_that_is_not_open_is_a_mistake(door: str) -> None:
+    maya = Tellback(":memory:").user("maya")
     cfg = TurnConfig(maya, "clerk", chat_opts=ChatOptions(model=ECHO))
     doors: dict[str, Any] = {
         "chat": lambda: maya.chat("Hello?", model=ECHO),
@@ -69,7 +69,7 @@ async def test_a_recollect_that_is_not_open_is_a_mistake(door: str) -> None:
 
 
 @pytest.mark.parametrize("door", ["chat", "chat_stream", "run_chat_turn"])
-async def test_a_message_that_waits_while_its_conversation_closes_opens_another(rc: Recollect, door: str) -> None:
+async def test_a_message_that_waits_while_its_conversation_closes_opens_another(rc: Tellback, door: str) -> None:
     maya = rc.user("maya")
     asked, go_on = asyncio.Event(), asyncio.Event()
 
@@ -100,7 +100,7 @@ async def test_a_message_that_waits_while_its_conversation_closes_opens_another(
     assert (one.conversation_id == talk.id, two.conversation_id != talk.id) == (True, True)
 
 
-async def test_a_small_budget_sends_less_of_the_log(rc: Recollect) -> None:
+async def test_a_small_budget_sends_less_of_the_log(rc: Tellback) -> None:
     maya = rc.user("maya")
     for number in range(6):
         await maya.chat(f"{number}: {'word ' * 200}", model=ECHO)

@@ -7,22 +7,22 @@ from typing import Any
 
 import pytest
 
-from recollect import (
+from tellback import (
     ChatOptions,
     ConversationClosedError,
     InvalidArgumentError,
     NotFoundError,
     ProviderOverloadedError,
-    Recollect,
+    Tellback,
     ToolCall,
     events,
     message_text,
     request,
     tool,
 )
-from recollect.app import User
-from recollect.testing import FunctionModel, ScriptedModel, calls, raises, says
-from recollect.turn import (
+from tellback.app import User
+from tellback.testing import FunctionModel, ScriptedModel, calls, raises, says
+from tellback.turn import (
     Identity,
     Session,
     TurnConfig,
@@ -40,7 +40,7 @@ MAYA = Identity("maya", "Maya")
 
 
 @pytest.fixture
-def maya(rc: Recollect) -> User:
+def maya(rc: Tellback) -> User:
     return rc.user("maya")
 
 
@@ -136,7 +136,7 @@ async def test_a_long_message_is_answered_too(maya: User) -> None:
     assert (result.text, result.problems) == ("That is long.", ())
 
 
-async def test_a_space_of_someone_else_is_unknown(rc: Recollect, maya: User) -> None:
+async def test_a_space_of_someone_else_is_unknown(rc: Tellback, maya: User) -> None:
     foreign = await knowing(rc.user("omar"), "Omar's secret is 42.")
     cfg = config(maya, says("never"))
     with pytest.raises(NotFoundError):
@@ -172,9 +172,9 @@ async def test_a_session_goes_on_and_others_stay_apart(maya: User) -> None:
     assert (await run_chat_turn(cfg, named)).conversation_id == first.conversation_id
 
 
-async def test_first_turns_at_once_share_one_conversation(rc: Recollect, maya: User) -> None:
+async def test_first_turns_at_once_share_one_conversation(rc: Tellback, maya: User) -> None:
     model = FunctionModel(lambda asked: f"re: {message_text(asked.messages[-1])}")
-    doors = (maya, Recollect(rc.store).user("maya"))
+    doors = (maya, Tellback(rc.store).user("maya"))
     results = await asyncio.gather(
         *(
             run_chat_turn(TurnConfig(doors[n % 2], "helper", chat_opts=ChatOptions(model=model)), said(str(n)))

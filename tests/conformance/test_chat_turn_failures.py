@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect import ChatOptions, Recollect, StoreUnavailableError, ToolCall, message_text, tool
-from recollect.app import User
-from recollect.chat.history import is_sound
-from recollect.testing import FunctionModel, ScriptedModel, calls, says
-from recollect.turn import Identity, Session, TurnConfig, TurnInput, run_chat_turn
-from recollect.types.conversations import StoredMessage
+from tellback import ChatOptions, StoreUnavailableError, Tellback, ToolCall, message_text, tool
+from tellback.app import User
+from tellback.chat.history import is_sound
+from tellback.testing import FunctionModel, ScriptedModel, calls, says
+from tellback.turn import Identity, Session, TurnConfig, TurnInput, run_chat_turn
+from tellback.types.conversations import StoredMessage
 
 MAYA = Identity("maya")
 OK, FAILS, LOST, LATE = "ok", "fails", "lost", "late"
@@ -24,7 +24,7 @@ OK, FAILS, LOST, LATE = "ok", "fails", "lost", "late"
 
 
 @pytest.fixture
-def maya(rc: Recollect) -> User:
+def maya(rc: Tellback) -> User:
     return rc.user("maya")
 
 
@@ -78,7 +78,7 @@ WHOLE = ["user", "assistant", "tool", "assistant"]
 
 @pytest.mark.parametrize("how", [FAILS, LOST, LATE])
 async def test_a_message_that_could_not_be_stored_at_first_is_stored_with_the_answer(
-    rc: Recollect, maya: User, how: str
+    rc: Tellback, maya: User, how: str
 ) -> None:
     await maya.conversations.create("helper", session_id="web")
     with failing(rc.store.conversations, {"begin_turn": iter([how])}):
@@ -98,7 +98,7 @@ async def test_a_message_that_could_not_be_stored_at_first_is_stored_with_the_an
 @pytest.mark.parametrize("how", [FAILS, LOST, LATE])
 @pytest.mark.parametrize("number", [0, 1, 2])
 async def test_what_could_not_be_stored_of_an_answer_follows_in_order(
-    rc: Recollect, maya: User, how: str, number: int
+    rc: Tellback, maya: User, how: str, number: int
 ) -> None:
     plan = [OK] * number + [how]
     with failing(rc.store.conversations, {"append": iter(plan)}):
@@ -110,7 +110,7 @@ async def test_what_could_not_be_stored_of_an_answer_follows_in_order(
     assert str(await run_chat_turn(with_a_tool(maya, after="Again."), said("And?"))) == "Again."
 
 
-async def test_a_store_that_is_gone_for_good_leaves_the_reply(rc: Recollect, maya: User) -> None:
+async def test_a_store_that_is_gone_for_good_leaves_the_reply(rc: Tellback, maya: User) -> None:
     await run_chat_turn(with_a_tool(maya), said())
     with failing(rc.store.conversations, {"begin_turn": iter([FAILS] * 9), "append": iter([FAILS] * 9)}):
         result = await run_chat_turn(with_a_tool(maya), said("And?"))
@@ -122,7 +122,7 @@ async def test_a_store_that_is_gone_for_good_leaves_the_reply(rc: Recollect, may
 
 
 @pytest.mark.parametrize("how", [FAILS, LOST, LATE])
-async def test_a_conversation_that_cannot_be_found_leaves_the_reply(rc: Recollect, maya: User, how: str) -> None:
+async def test_a_conversation_that_cannot_be_found_leaves_the_reply(rc: Tellback, maya: User, how: str) -> None:
     with failing(rc.store.conversations, {"find_or_create": iter([how])}):
         result = await run_chat_turn(with_a_tool(maya), said())
     assert (result.ok, result.text, result.conversation_id) == (True, "Done.", None)
@@ -132,7 +132,7 @@ async def test_a_conversation_that_cannot_be_found_leaves_the_reply(rc: Recollec
     assert len(await maya.conversations.list()) == 1
 
 
-async def test_a_memory_that_cannot_be_asked_leaves_the_turn(rc: Recollect, maya: User) -> None:
+async def test_a_memory_that_cannot_be_asked_leaves_the_turn(rc: Tellback, maya: User) -> None:
     space = await maya.memory.create_space("default")
     await maya.memory.add_atom(space.id, "Maya is vegetarian.")
     cfg = TurnConfig(
@@ -146,7 +146,7 @@ async def test_a_memory_that_cannot_be_asked_leaves_the_turn(rc: Recollect, maya
     assert roles(await stored(maya)) == ["user", "assistant"]
 
 
-async def test_a_turn_that_ends_in_a_question_to_a_person_is_kept_all_the_same(rc: Recollect, maya: User) -> None:
+async def test_a_turn_that_ends_in_a_question_to_a_person_is_kept_all_the_same(rc: Tellback, maya: User) -> None:
     @tool(requires_approval=True)
     def pay(amount: int) -> str:
         """Pay."""
@@ -164,7 +164,7 @@ async def test_a_turn_that_ends_in_a_question_to_a_person_is_kept_all_the_same(r
     assert done.text == "Paid."
 
 
-async def test_a_typed_answer_is_kept_though_the_store_failed_before(rc: Recollect, maya: User) -> None:
+async def test_a_typed_answer_is_kept_though_the_store_failed_before(rc: Tellback, maya: User) -> None:
     await maya.conversations.create("helper", session_id="web")
     opts = ChatOptions(model=ScriptedModel(['{"city": "Rome"}']), output_type=dict[str, str])
     with failing(rc.store.conversations, {"begin_turn": iter([FAILS])}):
@@ -190,7 +190,7 @@ def test_however_the_store_fails_the_log_stays_in_order(turns: list[tuple[list[s
 
 
 async def _check(turns: list[tuple[list[str], list[str], list[str]]]) -> None:
-    async with Recollect(":memory:", embedder=None, worker=False, summary_every=None) as rc:
+    async with Tellback(":memory:", embedder=None, worker=False, summary_every=None) as rc:
         user = rc.user("maya")
         talk = await user.conversations.create("helper", session_id="web")
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from recollect import Recollect
-from recollect.stores import AddedCitation, Reconciliation
-from recollect.types.memory import Citation
-from recollect.types.times import utc_now
+from tellback import Tellback
+from tellback.stores import AddedCitation, Reconciliation
+from tellback.types.memory import Citation
+from tellback.types.times import utc_now
 
 
 @pytest.mark.parametrize("held", [50_000, 0], ids=["held", "large"])
 async def test_a_recalled_atom_says_where_it_was_said_again(url: str, held: int) -> None:
-    async with Recollect(url, embedder=None, memory_atoms=held, worker=False) as rc:
+    async with Tellback(url, embedder=None, memory_atoms=held, worker=False) as rc:
         maya = rc.user("maya")
         space = await maya.memory.create_space()
         atom = await maya.memory.add_atom(space.id, "Likes tea.", source_conversation_id="conv_1")

@@ -12,20 +12,20 @@ from typing import Any
 import httpx2
 import pytest
 
-from recollect import (
+from tellback import (
     AtomSupersededError,
     ChatUsage,
     ConversationClosedError,
     InvalidArgumentError,
     NotFoundError,
-    Recollect,
-    RecollectError,
+    Tellback,
+    TellbackError,
     TurnOutcome,
 )
-from recollect.client import RecollectClient
-from recollect.server import create_app
-from recollect.testing import ScriptedModel, calls, says
-from recollect.tools import Tool
+from tellback.client import TellbackClient
+from tellback.server import create_app
+from tellback.testing import ScriptedModel, calls, says
+from tellback.tools import Tool
 
 # What is served is the same on a file and in memory: the file stands for both.
 pytestmark = pytest.mark.parametrize("url", ["sqlite", "postgres"], indirect=True)
@@ -61,7 +61,7 @@ class Shapes:
         return value
 
 
-async def refused(work: Any, kind: type[RecollectError]) -> dict[str, Any]:
+async def refused(work: Any, kind: type[TellbackError]) -> dict[str, Any]:
     with pytest.raises(kind) as caught:
         await work
     return {"error": type(caught.value).__name__, "says": str(caught.value)}
@@ -177,16 +177,16 @@ def user_id_of(user: Any) -> str:
 
 
 @pytest.fixture
-async def client(rc: Recollect) -> AsyncIterator[RecollectClient]:
+async def client(rc: Tellback) -> AsyncIterator[TellbackClient]:
     app = create_app(rc, opens=False)
     secret = (await rc.keys.create("admin", tenant_id="acme", app_id="web")).secret
     http = httpx2.AsyncClient(transport=httpx2.ASGITransport(app))
-    async with RecollectClient("http://127.0.0.1", secret, http=http) as made:
+    async with TellbackClient("http://127.0.0.1", secret, http=http) as made:
         yield made
     await http.aclose()
 
 
-async def test_a_story_is_the_same_through_both(rc: Recollect, client: RecollectClient) -> None:
+async def test_a_story_is_the_same_through_both(rc: Tellback, client: TellbackClient) -> None:
     here, there = await told(rc.user("maya", "acme", "web")), await told(client.user("maya m\u00fcller/\u4f60%20"))
     left, right = Shapes(), Shapes()
     for number, (one, other) in enumerate(zip(here, there, strict=True)):
@@ -202,7 +202,7 @@ def _renamed(value: Any) -> Any:
     return [_renamed(each) for each in value] if isinstance(value, list) else value
 
 
-async def test_values_are_equal_to_those_in_the_process(rc: Recollect, client: RecollectClient) -> None:
+async def test_values_are_equal_to_those_in_the_process(rc: Tellback, client: TellbackClient) -> None:
     remote, local = client.user("maya"), rc.user("maya", "acme", "web")
     talk = await remote.conversations.create("chat", close_after=timedelta(minutes=5))
     assert await local.conversations.get(talk.id) == talk
@@ -216,9 +216,7 @@ async def test_values_are_equal_to_those_in_the_process(rc: Recollect, client: R
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
-async def test_tools_of_a_turn_run_where_the_client_is(
-    rc: Recollect, client: RecollectClient, is_streamed: bool
-) -> None:
+async def test_tools_of_a_turn_run_where_the_client_is(rc: Tellback, client: TellbackClient, is_streamed: bool) -> None:
     ran: list[tuple[int, int]] = []
 
     def add(x: int, y: int) -> int:
@@ -245,7 +243,7 @@ async def test_tools_of_a_turn_run_where_the_client_is(
     assert [message.role for message in log] == ["user", "assistant", "tool", "assistant", "tool", "assistant"]
 
 
-async def test_a_tool_that_needs_approval_waits_for_it(rc: Recollect, client: RecollectClient) -> None:
+async def test_a_tool_that_needs_approval_waits_for_it(rc: Tellback, client: TellbackClient) -> None:
     ran: list[str] = []
 
     def pay(to: str) -> str:
@@ -279,7 +277,7 @@ USAGES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("names", USAGES)
-async def test_usage_is_kept_in_whatever_names_it_comes(rc: Recollect, client: RecollectClient, names: str) -> None:
+async def test_usage_is_kept_in_whatever_names_it_comes(rc: Tellback, client: TellbackClient, names: str) -> None:
     usage, kept = USAGES[names], []
     for user in (rc.user("maya", "acme", "web"), client.user("tom")):
         talks = user.conversations
@@ -294,7 +292,7 @@ async def test_usage_is_kept_in_whatever_names_it_comes(rc: Recollect, client: R
 async def outcome(work: Any) -> Any:
     try:
         return await work
-    except RecollectError as error:
+    except TellbackError as error:
         return type(error).__name__, str(error)
 
 
@@ -331,12 +329,12 @@ STEPS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("step", STEPS)
-async def test_what_is_refused_is_refused_alike(rc: Recollect, client: RecollectClient, step: str) -> None:
+async def test_what_is_refused_is_refused_alike(rc: Tellback, client: TellbackClient, step: str) -> None:
     here, there = rc.user("maya", "acme", "web"), client.user("maya")
     assert await outcome(STEPS[step](here)) == await outcome(STEPS[step](there))
 
 
-async def test_nothing_is_asked_for_where_the_limit_is_nothing(rc: Recollect, client: RecollectClient) -> None:
+async def test_nothing_is_asked_for_where_the_limit_is_nothing(rc: Tellback, client: TellbackClient) -> None:
     maya = client.user("maya")
     space = await maya.memory.create_space("x")
     await maya.memory.create_entity(space.id, "PERSON", "Ana")

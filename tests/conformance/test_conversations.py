@@ -7,20 +7,20 @@ from typing import Any
 
 import pytest
 
-from recollect import (
+from tellback import (
     AssistantTurn,
     ChatUsage,
     ConversationClosedError,
     InvalidArgumentError,
     NotFoundError,
-    Recollect,
+    Tellback,
     TextBlock,
     ToolCall,
     assistant_message,
     image_part,
     user_message,
 )
-from recollect.app import User
+from tellback.app import User
 
 
 def nested(depth: int) -> dict[str, Any]:
@@ -31,7 +31,7 @@ def nested(depth: int) -> dict[str, Any]:
 
 
 @pytest.fixture
-def maya(rc: Recollect) -> User:
+def maya(rc: Tellback) -> User:
     return rc.user("maya")
 
 
@@ -151,7 +151,7 @@ async def test_listing_by_namespace_status_and_page(maya: User) -> None:
     assert [t.id for t in await talks.list(limit=2, before=first[-1].id)] == [made[2].id, made[1].id]
 
 
-async def test_older_chats_keep_their_dates_and_the_order_of_arrival(rc: Recollect, maya: User) -> None:
+async def test_older_chats_keep_their_dates_and_the_order_of_arrival(rc: Tellback, maya: User) -> None:
     talks = maya.conversations
     talk = await talks.create("import")
     first = await talks.append_user_message(talk.id, "now")
@@ -197,7 +197,7 @@ async def test_a_whole_chat_is_imported_in_one_step(maya: User) -> None:
     assert len(await talks.raw_turns(talk.id)) == 6
 
 
-async def test_stale_conversations_are_closed_by_the_clock(rc: Recollect, maya: User) -> None:
+async def test_stale_conversations_are_closed_by_the_clock(rc: Tellback, maya: User) -> None:
     talks = maya.conversations
     start = datetime(2026, 1, 1, tzinfo=UTC)
     rc.clock = lambda: start
@@ -213,7 +213,7 @@ async def test_stale_conversations_are_closed_by_the_clock(rc: Recollect, maya: 
     assert await rc.close_stale(timedelta(hours=1)) == []
 
 
-async def test_acting_on_what_is_not_there_or_closed_is_a_named_error(rc: Recollect, maya: User) -> None:
+async def test_acting_on_what_is_not_there_or_closed_is_a_named_error(rc: Tellback, maya: User) -> None:
     talks = maya.conversations
     talk = await talks.create("chat")
     strangers = [rc.user("omar"), rc.user("maya", tenant_id="other"), rc.user("maya", app_id="other")]
@@ -367,6 +367,6 @@ async def test_stored_values_can_be_put_into_sets(maya: User) -> None:
 
 
 @pytest.mark.parametrize("user_id", ["", "  ", "*", None, 7, "x" * 201, "nul\x00"])
-async def test_nobody_can_have_an_impossible_name(rc: Recollect, user_id: Any) -> None:
+async def test_nobody_can_have_an_impossible_name(rc: Tellback, user_id: Any) -> None:
     with pytest.raises(InvalidArgumentError, match="user_id"):
         rc.user(user_id)

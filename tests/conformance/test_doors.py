@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from recollect import ChatOptions, ChatRequest, Identity, Recollect, Session, Tool, TurnConfig, TurnInput, User, request
-from recollect.agent import Agent, ToolContext, ToolUpdate, create_session, define_tool
-from recollect.conversations.turns import Turns
-from recollect.stores import ConversationLog
-from recollect.testing import FunctionModel, ScriptedModel, calls, says, understands
-from recollect.turn import run_chat_turn
-from recollect.types.conversations import TurnOutcome
+from tellback import ChatOptions, ChatRequest, Identity, Session, Tellback, Tool, TurnConfig, TurnInput, User, request
+from tellback.agent import Agent, ToolContext, ToolUpdate, create_session, define_tool
+from tellback.conversations.turns import Turns
+from tellback.stores import ConversationLog
+from tellback.testing import FunctionModel, ScriptedModel, calls, says, understands
+from tellback.turn import run_chat_turn
+from tellback.types.conversations import TurnOutcome
 
 SAID = "My passport is in the blue suitcase."
 
@@ -74,7 +74,7 @@ IN_A_SESSION: list[Door] = [by_run_chat_turn, *AGENTS]
 
 
 @pytest.fixture
-def instant_memory(rc: Recollect, monkeypatch: pytest.MonkeyPatch) -> Callable[[User, str], None]:
+def instant_memory(rc: Tellback, monkeypatch: pytest.MonkeyPatch) -> Callable[[User, str], None]:
     """Makes what is stored a memory at once: whoever recalled after storing would be told what was just said."""
 
     def remember_at_once(user: User, space_id: str) -> None:
@@ -93,7 +93,7 @@ def instant_memory(rc: Recollect, monkeypatch: pytest.MonkeyPatch) -> Callable[[
 
 @pytest.mark.parametrize("door", DOORS, ids=lambda door: door.__name__)
 async def test_nobody_is_reminded_of_what_they_have_just_said(
-    rc: Recollect, door: Door, instant_memory: Callable[[User, str], None]
+    rc: Tellback, door: Door, instant_memory: Callable[[User, str], None]
 ) -> None:
     user = rc.user("maya")
     rc.register_agent({"name": "door"})
@@ -114,7 +114,7 @@ async def test_nobody_is_reminded_of_what_they_have_just_said(
 
 @pytest.mark.parametrize("ask", AGENTS, ids=lambda door: door.__name__)
 async def test_a_route_is_not_chosen_by_what_was_just_said_twice(
-    rc: Recollect, ask: Door, instant_memory: Callable[[User, str], None]
+    rc: Tellback, ask: Door, instant_memory: Callable[[User, str], None]
 ) -> None:
     """The message is read once, in its place: neither the reading nor the reply is reminded of it."""
     user = rc.user("maya")
@@ -133,7 +133,7 @@ async def test_a_route_is_not_chosen_by_what_was_just_said_twice(
     assert [str(message.content) for message in reply.messages] == [SAID]
 
 
-async def test_all_doors_lead_through_one_place(rc: Recollect, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_all_doors_lead_through_one_place(rc: Tellback, monkeypatch: pytest.MonkeyPatch) -> None:
     began: list[str | None] = []
     opened = Turns._opened
 
@@ -187,7 +187,7 @@ async def _two_hundred() -> None:
 
     tools = [Tool.from_fn(each) for each in (on_the_loop, in_a_thread, in_a_task)]
     model = FunctionModel(answer)
-    async with Recollect(":memory:", model=model, embedder=None, worker=False) as rc:
+    async with Tellback(":memory:", model=model, embedder=None, worker=False) as rc:
         agent = Agent("crowd", memory=rc, tools=tools, memory_options={"tools": False})
 
         async def turn(number: int) -> str:
@@ -263,7 +263,7 @@ async def _two_hundred_of_an_agent() -> None:
             return says(str(asked.messages[-1].content), chunks=5)
         return calls("by_the_model")
 
-    async with Recollect(":memory:", embedder=None, worker=False) as rc:
+    async with Tellback(":memory:", embedder=None, worker=False) as rc:
         agent = Agent(
             "crowd",
             model=FunctionModel(answer),
@@ -298,7 +298,7 @@ async def _two_hundred_of_an_agent() -> None:
 
 
 def _and(*steps: Any) -> Any:
-    from recollect import ChatReply
+    from tellback import ChatReply
 
     made = [call for step in steps for call in step.reply.tool_calls]
     return ChatReply("", tool_calls=tuple(made), stop_reason="tool_use")

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from recollect import Recollect
-from recollect.app import User
-from recollect.types.bindings import ANY, ConversationScope
-from recollect.types.ids import new_id
-from recollect.types.jobs import UsageRecord
-from recollect.types.times import utc_now
+from tellback import Tellback
+from tellback.app import User
+from tellback.types.bindings import ANY, ConversationScope
+from tellback.types.ids import new_id
+from tellback.types.jobs import UsageRecord
+from tellback.types.times import utc_now
 from tests.support.userdata import bind
 
 SCOPES = [(tenant, app, user) for tenant in "ab" for app in "ab" for user in "ab"]
@@ -34,7 +34,7 @@ def loop() -> Iterator[asyncio.Runner]:
 class Life:
     """What one user does, by chance."""
 
-    def __init__(self, rc: Recollect, user: User, chance: random.Random) -> None:
+    def __init__(self, rc: Tellback, user: User, chance: random.Random) -> None:
         self.rc, self.user, self.chance = rc, user, chance
         self.talks: list[str] = []
         self.spaces: list[str] = []
@@ -113,13 +113,13 @@ ACTS: list[Callable[[Life], Coroutine[Any, Any, None]]] = [
 ]
 
 
-async def export(rc: Recollect, user: User) -> bytes:
+async def export(rc: Tellback, user: User) -> bytes:
     found = await user.admin.export_user_data(include_vectors=True)
     del found["exported_at"]
     return json.dumps(found).encode()
 
 
-async def check(rc: Recollect, script: list[tuple[int, int]], erased: int, seed: int) -> None:
+async def check(rc: Tellback, script: list[tuple[int, int]], erased: int, seed: int) -> None:
     number = next(_numbers)  # the store is the same for all examples: each has tenants of its own
     users = [rc.user(user, tenant_id=f"{tenant}{number}", app_id=app) for tenant, app, user in SCOPES]
     chance = random.Random(seed)
@@ -151,7 +151,7 @@ def test_erasing_one_user_changes_nothing_for_others(
     url: str, loop: asyncio.Runner, script: list[tuple[int, int]], erased: int, seed: int
 ) -> None:
     async def run() -> None:
-        async with Recollect(url, worker=False) as rc:
+        async with Tellback(url, worker=False) as rc:
             await check(rc, script, erased, seed)
 
     loop.run(run())

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from recollect import Recollect
-from recollect.server import ServerSettings, create_app
+from tellback import Tellback
+from tellback.server import ServerSettings, create_app
 from tests.support.http_server import serving
 from tests.support.streams import Frame, next_of, opened
 
@@ -19,12 +19,12 @@ KEPT = "message.appended"
 
 
 @pytest.fixture
-async def server(rc: Recollect) -> AsyncIterator[str]:
+async def server(rc: Tellback) -> AsyncIterator[str]:
     async with serving(create_app(rc, ServerSettings(), opens=False)) as url:
         yield url
 
 
-async def said(rc: Recollect, user_id: str, tenant_id: str, *texts: str) -> None:
+async def said(rc: Tellback, user_id: str, tenant_id: str, *texts: str) -> None:
     user = rc.user(user_id, tenant_id)
     talk = await user.conversations.find_or_create("chat")
     for text in texts:
@@ -35,7 +35,7 @@ async def ids(frames: AsyncIterator[Frame], count: int) -> list[int]:
     return [int((await next_of(frames, KEPT)).id or 0) for _ in range(count)]
 
 
-async def test_a_feed_goes_on_where_it_was_and_is_of_one_user(rc: Recollect, server: str) -> None:
+async def test_a_feed_goes_on_where_it_was_and_is_of_one_user(rc: Tellback, server: str) -> None:
     secret = (await rc.keys.create("user", tenant_id="acme", user_id="maya")).secret
     headers = {"Authorization": f"Bearer {secret}"}
     await said(rc, "maya", "acme", "one", "two")

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from recollect import ChatUsage, Recollect
-from recollect.app import User
-from recollect.testing import ScriptedModel, answers
-from recollect.testing.scripted import Step
-from recollect.types.jobs import Job
-from recollect.types.memory import Atom, Citation, MemorySpace
+from tellback import ChatUsage, Tellback
+from tellback.app import User
+from tellback.testing import ScriptedModel, answers
+from tellback.testing.scripted import Step
+from tellback.types.jobs import Job
+from tellback.types.memory import Atom, Citation, MemorySpace
 
 
 def fact(text: str, messages: Sequence[str], **fields: Any) -> dict[str, Any]:
@@ -47,7 +47,7 @@ def judged(*decisions: tuple[str, int | None]) -> Step:
 class Story:
     """A user who talks now and then, with a binding to one space."""
 
-    def __init__(self, rc: Recollect, model: ScriptedModel, user: User, space: MemorySpace) -> None:
+    def __init__(self, rc: Tellback, model: ScriptedModel, user: User, space: MemorySpace) -> None:
         self.rc, self.model, self.user, self.space = rc, model, user, space
         self.citations: list[dict[str, str]] = []
 
@@ -73,7 +73,7 @@ class Story:
         return {atom.text for atom in await self.user.memory.list_atoms(self.space.id, valid_at=when)}
 
 
-async def begin(rc: Recollect, model: ScriptedModel, **policy: Any) -> Story:
+async def begin(rc: Tellback, model: ScriptedModel, **policy: Any) -> Story:
     user = rc.user("maya")
     space = await user.memory.create_space("chat")
     await user.memory.create_binding({"namespace": "chat", "user_id": "*"}, [space.id], policy or None)
@@ -127,7 +127,7 @@ async def test_a_life_over_months_is_remembered_as_it_was(url: str) -> None:
         ),
     ]
     with ScriptedModel(script) as model:
-        async with Recollect(url, model=model) as rc:
+        async with Tellback(url, model=model) as rc:
             story = await begin(rc, model)
             first = await story.talk(JANUARY, "I live in Porto and eat everything.", "My sister Anna says hello.")
             second = await story.talk(MARCH, "I moved to Lisbon on 1 March.", "I've become a vegetarian: no meat.")
@@ -203,7 +203,7 @@ async def test_a_window_costs_one_call_and_at_most_one_to_reconcile(url: str) ->
         found(usage=usage),
     ]
     with ScriptedModel(script) as model:
-        async with Recollect(url, model=model) as rc:
+        async with Tellback(url, model=model) as rc:
             story = await begin(rc, model)
             await story.talk(JANUARY, "I like jazz.")
             assert len(model.requests) == 1  # nothing to compare with
@@ -232,7 +232,7 @@ async def test_the_same_job_again_changes_nothing(url: str) -> None:
         )
 
     with ScriptedModel([again(), again()]) as model:
-        async with Recollect(url, model=model) as rc:
+        async with Tellback(url, model=model) as rc:
             story = await begin(rc, model)
             talk = await story.talk(JANUARY, "I live in Porto with my dog Rex.")
             before = await story.user.memory.list_atoms(story.space.id)
@@ -248,7 +248,7 @@ async def test_the_same_job_again_changes_nothing(url: str) -> None:
 async def test_what_cannot_be_read_fails_for_all_to_see(url: str) -> None:
     mended = found(fact("User lives in Porto.", ["m1"]))
     with ScriptedModel(["I'd rather not.", "Sorry?", "No JSON today.", mended]) as model:
-        async with Recollect(url, model=model) as rc:
+        async with Tellback(url, model=model) as rc:
             story = await begin(rc, model)
             await story.talk(JANUARY, "I live in Porto.")
             [job] = await story.jobs()

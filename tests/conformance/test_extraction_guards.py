@@ -9,28 +9,28 @@ from pathlib import Path
 
 import pytest
 
-from recollect import (
+from tellback import (
     Category,
     ChatRequest,
     ExtractedFact,
     Extraction,
     ProviderOverloadedError,
-    Recollect,
+    Tellback,
     Window,
     WorkerOptions,
     message_text,
 )
-from recollect.app import User
-from recollect.memory.extraction.values import Decision, Decisions, Question, Verdict
-from recollect.testing import FunctionModel, ScriptedModel, answers
-from recollect.testing.scripted import Step
-from recollect.types import ChatReply
-from recollect.types.jsontext import dump_json
-from recollect.types.memory import CategoryKind, MemorySpace
+from tellback.app import User
+from tellback.memory.extraction.values import Decision, Decisions, Question, Verdict
+from tellback.testing import FunctionModel, ScriptedModel, answers
+from tellback.testing.scripted import Step
+from tellback.types import ChatReply
+from tellback.types.jsontext import dump_json
+from tellback.types.memory import CategoryKind, MemorySpace
 from tests.conformance.test_extraction import JANUARY, JUNE, MARCH, about, begin, fact, found, judged
 
 
-async def bound(rc: Recollect, name: str = "maya", namespace: str = "chat") -> tuple[User, MemorySpace]:
+async def bound(rc: Tellback, name: str = "maya", namespace: str = "chat") -> tuple[User, MemorySpace]:
     user = rc.user(name)
     space = await user.memory.create_space("chat")
     await user.memory.create_binding({"namespace": namespace, "user_id": "*"}, [space.id])
@@ -39,7 +39,7 @@ async def bound(rc: Recollect, name: str = "maya", namespace: str = "chat") -> t
 
 async def test_only_what_the_person_saw_reaches_the_model(url: str) -> None:
     with ScriptedModel([found()]) as model:
-        async with Recollect(url, model=model) as rc:
+        async with Tellback(url, model=model) as rc:
             user, _ = await bound(rc)
             talks = user.conversations
             id = (await talks.create("chat")).id
@@ -64,7 +64,7 @@ async def test_only_what_the_person_saw_reaches_the_model(url: str) -> None:
 
 async def test_what_only_the_assistant_said_is_not_remembered_and_the_job_says_so(url: str) -> None:
     with ScriptedModel([found(fact("User lives in Oslo.", ["m2"]), fact("User likes tea.", ["m1"]))]) as model:
-        async with Recollect(url, model=model) as rc:
+        async with Tellback(url, model=model) as rc:
             story = await begin(rc, model)
             await story.talk(JANUARY, "I like tea.")
             assert set(await story.current()) == {"User likes tea."}
@@ -83,7 +83,7 @@ async def test_words_that_were_not_said_are_no_proof(url: str) -> None:
         fact("User hates coffee.", ["m1"], quote="I hate coffee"),
     ]
     with ScriptedModel([found(*quoted)]) as model:
-        async with Recollect(url, model=model) as rc:
+        async with Tellback(url, model=model) as rc:
             story = await begin(rc, model, extraction_version="v2")
             await story.talk(JANUARY, "I like tea.")
             assert set(await story.current()) == {"User likes tea."}
@@ -93,7 +93,7 @@ async def test_what_was_deleted_does_not_come_back_until_it_is_said_again(url: s
     same = found(fact("User's ex is called Tom.", ["m1"]))
     more = found(fact("User's former partner is called Tom.", ["m1", "m2"]))
     with ScriptedModel([same, same, more, same]) as model:
-        async with Recollect(url, model=model) as rc:
+        async with Tellback(url, model=model) as rc:
             story = await begin(rc, model)
             talk = await story.talk(JANUARY, "My ex is called Tom.")
             [atom] = (await story.current()).values()
@@ -113,7 +113,7 @@ async def test_what_the_user_changed_by_hand_is_changed_again_by_what_is_said(ur
         return found(fact(f"User lives in {city}.", ["m1"], **about("user", "home city", city)))
 
     with ScriptedModel([home("Porto"), home("Berlin")]) as model:
-        async with Recollect(url, model=model) as rc:
+        async with Tellback(url, model=model) as rc:
             story = await begin(rc, model)
             await story.talk(JANUARY, "I live in Porto.")
             [porto] = (await story.current()).values()
@@ -129,7 +129,7 @@ async def test_a_mistake_that_was_corrected_does_not_come_back_from_an_older_con
         return found(fact(text, ["m1"], **about("user", "sister's name", name), **fields))
 
     with ScriptedModel([sister("Anna"), sister("Hanna", change="corrected"), sister("Anna")]) as model:
-        async with Recollect(url, model=model) as rc:
+        async with Tellback(url, model=model) as rc:
             story = await begin(rc, model)
             await story.talk(JANUARY, "My sister Anna says hello.")
             await story.talk(JUNE, "She is called Hanna, not Anna.")
@@ -145,7 +145,7 @@ async def test_what_is_so_no_more_is_not_taken_for_the_same_again(url: str) -> N
         found(fact("User no longer drinks coffee.", ["m1"], change="changed", **drinks)),
     ]
     with ScriptedModel(script) as model:
-        async with Recollect(url, model=model) as rc:
+        async with Tellback(url, model=model) as rc:
             story = await begin(rc, model)
             await story.talk(JANUARY, "I love coffee.")
             await story.talk(MARCH, "I quit coffee.")
@@ -158,7 +158,7 @@ async def test_an_older_conversation_that_is_read_later_does_not_undo_what_was_s
         return found(fact(f"User lives in {city}.", ["m1"], **about("user", "home city", city)))
 
     with ScriptedModel([home("Quito"), home("Quito"), home("Rome"), home("Quito")]) as model:
-        async with Recollect(url, model=model) as rc:
+        async with Tellback(url, model=model) as rc:
             story = await begin(rc, model)
             await story.talk(JANUARY, "I live in Quito.")
             again = await story.talk(JUNE, "Here in Quito it rains.")
@@ -179,7 +179,7 @@ async def test_what_takes_the_place_of_one_thing_together_stands_together(url: s
     both = found(sport("squash", change="corrected"), sport("badminton", change="corrected"))
     script = [found(sport("tennis"), sport("golf")), both, judged(("corrects", 1), ("corrects", 1))]
     with ScriptedModel(script) as model:
-        async with Recollect(url, model=model) as rc:
+        async with Tellback(url, model=model) as rc:
             story = await begin(rc, model)
             await story.talk(JANUARY, "I play tennis and golf.")
             await story.talk(MARCH, "Not tennis: squash and badminton.")
@@ -190,7 +190,7 @@ async def test_what_takes_the_place_of_one_thing_together_stands_together(url: s
 async def test_what_happens_every_week_is_not_one_event(url: str) -> None:
     ran = found(fact("User went running in the park.", ["m1"], kind="EPISODE", category="sport"))
     with ScriptedModel([ran, ran, ran]) as model:
-        async with Recollect(url, model=model) as rc:
+        async with Tellback(url, model=model) as rc:
             story = await begin(rc, model)
             for weeks in range(3):
                 await story.talk(JANUARY + timedelta(weeks=weeks), "I went running in the park today.")
@@ -204,7 +204,7 @@ async def test_two_people_whom_the_user_calls_the_same_are_two(url: str) -> None
         return found(says, entities=[{"name": name, "type": "PERSON", "aliases": ["my boss", "the chief", "Boss"]}])
 
     with ScriptedModel([born("Alice Chen", "3 May"), born("Carol Diaz", "9 July")]) as model:
-        async with Recollect(url, model=model) as rc:
+        async with Tellback(url, model=model) as rc:
             story = await begin(rc, model)
             await story.talk(JANUARY, "My boss Alice Chen was born on 3 May.")
             await story.talk(MARCH, "My new boss Carol Diaz was born on 9 July.")
@@ -225,7 +225,7 @@ async def test_a_decision_for_what_was_not_offered_ends_the_job_with_an_error(ur
         async def decide(self, questions: Sequence[Question]) -> Decisions:
             return Decisions(tuple(Decision(Verdict.SAME, "atom_x") for _ in questions))
 
-    async with Recollect(url, extractor=Confused()) as rc:
+    async with Tellback(url, extractor=Confused()) as rc:
         user, space = await bound(rc)
         await user.memory.add_atom(space.id, "User likes green tea")
         talk = await user.conversations.create("chat")
@@ -244,7 +244,7 @@ async def test_a_long_conversation_is_read_in_windows_one_call_each(url: str) ->
         calls.append(message_text(request.messages[-1]))
         return ChatReply(text=dump_json({"facts": [], "entities": []}))
 
-    async with Recollect(url, model=FunctionModel(reads)) as rc:
+    async with Tellback(url, model=FunctionModel(reads)) as rc:
         user, _ = await bound(rc)
         talk = await user.conversations.create("chat")
         for number in range(12):
@@ -266,7 +266,7 @@ async def test_the_same_thing_said_in_many_conversations_at_once_is_one_atom(url
         facts = [fact("User lives in Porto.", ["m1"], **about("user", "home city", "Porto"))]
         return ChatReply(text=dump_json({"facts": facts, "entities": []}))
 
-    async with Recollect(url, model=FunctionModel(reads), worker=WorkerOptions(concurrency=8)) as rc:
+    async with Tellback(url, model=FunctionModel(reads), worker=WorkerOptions(concurrency=8)) as rc:
         user, space = await bound(rc, namespace="*")
 
         async def talk(number: int) -> str:
@@ -290,7 +290,7 @@ async def test_a_provider_that_fails_is_tried_again_and_nothing_is_lost(url: str
     script = [ProviderOverloadedError("busy"), found(fact("User likes tea.", ["m1"]))]
     options = WorkerOptions(first_delay=0.05, poll=0.2)
     with ScriptedModel(script) as model:
-        async with Recollect(url, model=model, worker=options) as rc:
+        async with Tellback(url, model=model, worker=options) as rc:
             user, _ = await bound(rc)
             talk = await user.conversations.create("chat")
             await user.conversations.append_turn(talk.id, "I like tea.", {"content": "Yes."})
@@ -305,7 +305,7 @@ async def test_a_provider_that_fails_is_tried_again_and_nothing_is_lost(url: str
 async def test_what_one_process_leaves_another_does(url: str, tmp_path: Path) -> None:
     if url == ":memory:":
         pytest.skip("only one process sees it")
-    async with Recollect(url, worker=False) as rc:
+    async with Tellback(url, worker=False) as rc:
         user, space = await bound(rc)
         talk = await user.conversations.create("chat")
         await user.conversations.append_turn(talk.id, "I like tea.", {"content": "Yes."})
@@ -313,14 +313,14 @@ async def test_what_one_process_leaves_another_does(url: str, tmp_path: Path) ->
         with pytest.raises(TimeoutError, match="worker"):
             await rc.jobs.drain(timeout=0.3)
         assert await user.memory.list_atoms(space.id) == []
-        async with Recollect(url) as other:
+        async with Tellback(url) as other:
             await other.jobs.drain(timeout=30)
         texts = [atom.text for atom in await user.memory.list_atoms(space.id)]
         assert texts == ["Assistant: Yes.", "User: I like tea."]
 
 
 async def test_what_a_turn_adds_after_closing_is_extracted_too(url: str) -> None:
-    async with Recollect(url, extractor="verbatim") as rc:
+    async with Tellback(url, extractor="verbatim") as rc:
         user, space = await bound(rc)
         talk = await user.conversations.create("chat")
         asked = asyncio.Event()
@@ -346,7 +346,7 @@ async def test_what_a_turn_adds_after_closing_is_extracted_too(url: str) -> None
 
 async def test_summaries_are_accounted_for(url: str) -> None:
     with ScriptedModel([answers("A summary.")]) as model:
-        async with Recollect(url, model=model) as rc:
+        async with Tellback(url, model=model) as rc:
             user = rc.user("maya")
             talk = await user.conversations.create("chat")
             await user.conversations.append_turn(talk.id, "Hello.", {"content": "Hi."})

@@ -9,14 +9,14 @@ from typing import Any
 import httpx2
 import pytest
 
-from recollect import Recollect, RecollectError
-from recollect.client import RecollectClient
-from recollect.conversations import Conversations
-from recollect.errors import ImportFormatError
-from recollect.importing import ImportProgress, import_chats
-from recollect.server import create_app
-from recollect.testing import ScriptedModel, answers
-from recollect.user import User
+from tellback import Tellback, TellbackError
+from tellback.client import TellbackClient
+from tellback.conversations import Conversations
+from tellback.errors import ImportFormatError
+from tellback.importing import ImportProgress, import_chats
+from tellback.server import create_app
+from tellback.testing import ScriptedModel, answers
+from tellback.user import User
 from tests.unit.importing.exports import MARCH, gpt_chat, said, written
 
 pytestmark = pytest.mark.parametrize("url", ["sqlite", "postgres"], indirect=True)
@@ -47,7 +47,7 @@ async def stored(user: User) -> list[list[str]]:
     return [[each.text for each in await user.conversations.messages(talk.id)] for talk in reversed(found)]
 
 
-async def test_chats_become_closed_conversations_at_their_own_time_and_memories(rc: Recollect, tmp_path: Path) -> None:
+async def test_chats_become_closed_conversations_at_their_own_time_and_memories(rc: Tellback, tmp_path: Path) -> None:
     maya = rc.user("maya")
     seen: list[ImportProgress] = []
     report = await import_chats(maya, export(tmp_path), on_progress=seen.append)
@@ -71,7 +71,7 @@ async def test_chats_become_closed_conversations_at_their_own_time_and_memories(
     assert seen[-1] == ImportProgress("remembering", 3, 3)
 
 
-async def test_importing_again_adds_nothing(rc: Recollect, tmp_path: Path) -> None:
+async def test_importing_again_adds_nothing(rc: Tellback, tmp_path: Path) -> None:
     maya = rc.user("maya")
     await import_chats(maya, export(tmp_path))
     before = await stored(maya)
@@ -81,7 +81,7 @@ async def test_importing_again_adds_nothing(rc: Recollect, tmp_path: Path) -> No
     assert len(await maya.memory.list_bindings()) == 1
 
 
-async def test_a_chat_that_grew_goes_on_in_another_conversation(rc: Recollect, tmp_path: Path) -> None:
+async def test_a_chat_that_grew_goes_on_in_another_conversation(rc: Tellback, tmp_path: Path) -> None:
     maya = rc.user("maya")
     await import_chats(maya, export(tmp_path, days=1))
     report = await import_chats(maya, export(tmp_path, days=2, turns=2))
@@ -96,7 +96,7 @@ async def test_a_chat_that_grew_goes_on_in_another_conversation(rc: Recollect, t
 
 
 async def test_what_was_cut_off_is_finished_by_the_next_import(
-    rc: Recollect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    rc: Tellback, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     maya = rc.user("maya")
     file = export(tmp_path, days=5, turns=2)
@@ -126,7 +126,7 @@ async def test_what_was_cut_off_is_finished_by_the_next_import(
     assert len(await maya.memory.list_atoms(space.id)) == 20
 
 
-async def test_of_two_imports_at_once_each_chat_is_there_once(rc: Recollect, tmp_path: Path) -> None:
+async def test_of_two_imports_at_once_each_chat_is_there_once(rc: Tellback, tmp_path: Path) -> None:
     maya, file = rc.user("maya"), export(tmp_path, days=6)
     reports = await asyncio.gather(*(import_chats(rc.user("maya"), file) for _ in range(3)))
     texts = [text for texts in await stored(maya) for text in texts if text.startswith("Day")]
@@ -136,7 +136,7 @@ async def test_of_two_imports_at_once_each_chat_is_there_once(rc: Recollect, tmp
 
 
 async def test_a_slow_import_sees_all_that_another_has_brought_in_meanwhile(
-    rc: Recollect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    rc: Tellback, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     maya, file = rc.user("maya"), export(tmp_path, days=8)
     original = Conversations.find_or_create
@@ -153,7 +153,7 @@ async def test_a_slow_import_sees_all_that_another_has_brought_in_meanwhile(
     assert sorted(texts) == [f"Day {day}, turn 0: I walked to the sea." for day in range(8)]
 
 
-async def test_since_and_limit_choose_chats(rc: Recollect, tmp_path: Path) -> None:
+async def test_since_and_limit_choose_chats(rc: Tellback, tmp_path: Path) -> None:
     maya, file = rc.user("maya"), export(tmp_path, days=5)
     late = await import_chats(maya, file, since="2024-03-03T00:00:00Z", limit=2)
     assert late.skipped == {"nothing was said in it since the given time": 2, "the limit was reached": 1}
@@ -163,7 +163,7 @@ async def test_since_and_limit_choose_chats(rc: Recollect, tmp_path: Path) -> No
     assert rest.already_there == 0  # they come later than what was missing
 
 
-async def test_a_dry_run_tells_what_would_be_done_and_changes_nothing(rc: Recollect, tmp_path: Path) -> None:
+async def test_a_dry_run_tells_what_would_be_done_and_changes_nothing(rc: Tellback, tmp_path: Path) -> None:
     maya = rc.user("maya")
     report = await import_chats(maya, export(tmp_path), dry_run=True)
     assert (report.chats, report.messages, report.memories) == (3, 6, 0)
@@ -172,7 +172,7 @@ async def test_a_dry_run_tells_what_would_be_done_and_changes_nothing(rc: Recoll
     assert await maya.memory.list_spaces() == []
 
 
-async def test_without_extraction_no_space_is_made(rc: Recollect, tmp_path: Path) -> None:
+async def test_without_extraction_no_space_is_made(rc: Tellback, tmp_path: Path) -> None:
     maya = rc.user("maya")
     report = await import_chats(maya, export(tmp_path), extract=False)
     assert (report.chats, report.memories) == (3, 0)
@@ -180,7 +180,7 @@ async def test_without_extraction_no_space_is_made(rc: Recollect, tmp_path: Path
     assert await maya.memory.list_jobs() == []
 
 
-async def test_an_export_that_cannot_be_read_changes_nothing(rc: Recollect, tmp_path: Path) -> None:
+async def test_an_export_that_cannot_be_read_changes_nothing(rc: Tellback, tmp_path: Path) -> None:
     file = export(tmp_path)
     file.write_bytes(file.read_bytes()[:-50])
     with pytest.raises(ImportFormatError, match="Get it again"):
@@ -189,7 +189,7 @@ async def test_an_export_that_cannot_be_read_changes_nothing(rc: Recollect, tmp_
     assert await rc.user("maya").memory.list_spaces() == []
 
 
-async def test_a_binding_that_leads_there_already_is_enough(rc: Recollect, tmp_path: Path) -> None:
+async def test_a_binding_that_leads_there_already_is_enough(rc: Tellback, tmp_path: Path) -> None:
     maya = rc.user("maya")
     space = await maya.memory.create_space("default")
     await maya.memory.create_binding({"namespace": "*"}, [space.id])
@@ -206,7 +206,7 @@ async def test_a_later_chat_supersedes_an_earlier_one(url: str, tmp_path: Path) 
     chats = [gpt_chat("new", said("user", "I live in Lisbon.", MARCH + DAY), at=MARCH + DAY)]
     chats.append(gpt_chat("old", said("user", "I live in Porto."), at=MARCH))
     model = ScriptedModel([answers(lives_in("Porto")), answers(lives_in("Lisbon"))])
-    async with Recollect(url, model=model) as rc:
+    async with Tellback(url, model=model) as rc:
         maya = rc.user("maya")
         report = await import_chats(maya, written(tmp_path / "conversations.json", chats))
         [space] = await maya.memory.list_spaces()
@@ -215,13 +215,13 @@ async def test_a_later_chat_supersedes_an_earlier_one(url: str, tmp_path: Path) 
 
 
 async def test_jobs_that_fail_are_told(url: str, tmp_path: Path) -> None:
-    async with Recollect(url, model=ScriptedModel(["No.", "No!", "Never."])) as rc:
+    async with Tellback(url, model=ScriptedModel(["No.", "No!", "Never."])) as rc:
         report = await import_chats(rc.user("maya"), export(tmp_path, days=1))
     assert (report.chats, report.failed_jobs) == (1, 1)
     assert "1 job failed" in str(report)
 
 
-async def test_it_works_through_a_server(rc: Recollect, tmp_path: Path) -> None:
+async def test_it_works_through_a_server(rc: Tellback, tmp_path: Path) -> None:
     long = gpt_chat("long", said("user", "é" * 450_000), *(said("user", f"{n}") for n in range(1_100)))
     chats = [long, gpt_chat("short", said("user", "I walked to the sea."), at=None)]
     file = written(tmp_path / "conversations.json", chats)
@@ -229,7 +229,7 @@ async def test_it_works_through_a_server(rc: Recollect, tmp_path: Path) -> None:
     transport = httpx2.ASGITransport(app=create_app(rc, opens=False))
     async with (
         httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http,
-        RecollectClient("http://127.0.0.1", secret, http=http) as client,
+        TellbackClient("http://127.0.0.1", secret, http=http) as client,
     ):
         there = client.user("maya")
         report = await import_chats(there, file, space="old")
@@ -241,7 +241,7 @@ async def test_it_works_through_a_server(rc: Recollect, tmp_path: Path) -> None:
     assert first.text.count("é") == 450_000
 
 
-async def test_wrong_arguments_are_told_before_anything_is_read(rc: Recollect, tmp_path: Path) -> None:
+async def test_wrong_arguments_are_told_before_anything_is_read(rc: Tellback, tmp_path: Path) -> None:
     for wrong in ({"since": "last week"}, {"limit": -1}, {"namespace": " "}, {"format": "xml"}):
-        with pytest.raises(RecollectError):
+        with pytest.raises(TellbackError):
             await import_chats(rc.user("maya"), tmp_path / "none", **wrong)

@@ -19,9 +19,9 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from recollect import NotFoundError, Recollect, RecollectError
-from recollect.app import User
-from recollect.testing import ScriptedModel, says
+from tellback import NotFoundError, Tellback, TellbackError
+from tellback.app import User
+from tellback.testing import ScriptedModel, says
 
 NAMES = ("a", "b")
 SCOPES = [(tenant, app, user) for tenant in NAMES for app in NAMES for user in NAMES]
@@ -33,7 +33,7 @@ def loop() -> Iterator[asyncio.Runner]:
         yield runner
 
 
-def machine(rc: Recollect, runner: asyncio.Runner) -> type[RuleBasedStateMachine]:
+def machine(rc: Tellback, runner: asyncio.Runner) -> type[RuleBasedStateMachine]:
     scopes = st.sampled_from(SCOPES)
 
     class Isolation(RuleBasedStateMachine):
@@ -61,7 +61,7 @@ def machine(rc: Recollect, runner: asyncio.Runner) -> type[RuleBasedStateMachine
                     self.run(work)
                 return None
             if id in self.closed:
-                with contextlib.suppress(RecollectError):
+                with contextlib.suppress(TellbackError):
                     self.run(work)
                 return None
             return self.run(work)
@@ -134,7 +134,7 @@ def machine(rc: Recollect, runner: asyncio.Runner) -> type[RuleBasedStateMachine
 
 
 def test_no_sequence_of_calls_crosses_a_scope(url: str, loop: asyncio.Runner) -> None:
-    rc = Recollect(url)
+    rc = Tellback(url)
     loop.run(rc.open())
     try:
         few = settings(

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from recollect.testing.jobs import JobConformance
+from tellback.testing.jobs import JobConformance
 
 
 class TestSqlite(JobConformance):
     @pytest.fixture
     def store_url(self, tmp_path: Path) -> str:
-        return str(tmp_path / "recollect.db")
+        return str(tmp_path / "tellback.db")
 
 
 class TestMemory(JobConformance):

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from recollect import InvalidArgumentError, NotFoundError, Recollect
-from recollect.errors import NotAuthenticatedError
-from recollect.types.access import NewApiKey
-from recollect.types.times import utc_now
+from tellback import InvalidArgumentError, NotFoundError, Tellback
+from tellback.errors import NotAuthenticatedError
+from tellback.types.access import NewApiKey
+from tellback.types.times import utc_now
 
 DAY = timedelta(days=1)
 
 
-async def test_a_secret_opens_what_its_key_is_for(rc: Recollect) -> None:
+async def test_a_secret_opens_what_its_key_is_for(rc: Tellback) -> None:
     made = await rc.keys.create("user", name="Phone", tenant_id="acme", app_id="web", user_id="maya", rate_limit=9)
     assert re.fullmatch(r"rk_[0-9a-f]{28}_[\w-]{43}", made.secret)
     assert made.secret.split("_")[1] == made.key.id.removeprefix("key_")
@@ -28,7 +28,7 @@ async def test_a_secret_opens_what_its_key_is_for(rc: Recollect) -> None:
     assert (key.rate_limit, key.expires_at, key.revoked_at) == (9, None, None)
 
 
-async def test_no_part_of_a_secret_is_stored(rc: Recollect) -> None:
+async def test_no_part_of_a_secret_is_stored(rc: Tellback) -> None:
     made = await rc.keys.create()
     stored = await rc.store.api_keys.get(made.key.id)
     assert stored is not None
@@ -45,7 +45,7 @@ def damaged(made: NewApiKey) -> list[Any]:
     ]
 
 
-async def test_what_is_not_a_secret_opens_nothing_and_is_not_repeated(rc: Recollect) -> None:
+async def test_what_is_not_a_secret_opens_nothing_and_is_not_repeated(rc: Tellback) -> None:
     made = await rc.keys.create()
     for wrong in damaged(made):
         with pytest.raises(NotAuthenticatedError) as caught:
@@ -54,7 +54,7 @@ async def test_what_is_not_a_secret_opens_nothing_and_is_not_repeated(rc: Recoll
     assert await rc.keys.check(made.secret) == made.key
 
 
-async def test_a_wrong_secret_and_an_unknown_key_are_answered_alike(rc: Recollect) -> None:
+async def test_a_wrong_secret_and_an_unknown_key_are_answered_alike(rc: Tellback) -> None:
     made, gone = await rc.keys.create(), "rk_" + "0" * 28 + "_" + "x" * 43
     told = set()
     for wrong in (gone, made.secret[:31] + "_" + "x" * 43):
@@ -64,7 +64,7 @@ async def test_a_wrong_secret_and_an_unknown_key_are_answered_alike(rc: Recollec
     assert len(told) == 1
 
 
-async def test_a_key_expires_at_its_moment(rc: Recollect) -> None:
+async def test_a_key_expires_at_its_moment(rc: Tellback) -> None:
     now = utc_now()
     rc.clock = lambda: now
     made = [await rc.keys.create(expires_at=end) for end in (DAY, now + DAY, (now + DAY).isoformat())]
@@ -78,7 +78,7 @@ async def test_a_key_expires_at_its_moment(rc: Recollect) -> None:
             await rc.keys.check(each.secret)
 
 
-async def test_a_revoked_key_opens_nothing_at_once(rc: Recollect) -> None:
+async def test_a_revoked_key_opens_nothing_at_once(rc: Tellback) -> None:
     made, other = await rc.keys.create(), await rc.keys.create()
     await rc.keys.check(made.secret)
     revoked = await rc.keys.revoke(made.key.id)
@@ -90,7 +90,7 @@ async def test_a_revoked_key_opens_nothing_at_once(rc: Recollect) -> None:
     assert await rc.keys.check(other.secret) == other.key
 
 
-async def test_keys_of_another_tenant_are_neither_listed_nor_revoked(rc: Recollect) -> None:
+async def test_keys_of_another_tenant_are_neither_listed_nor_revoked(rc: Tellback) -> None:
     acme, globex = await rc.keys.create(tenant_id="acme"), await rc.keys.create("admin", tenant_id="globex")
     assert await rc.keys.list() == [acme.key, globex.key]
     assert await rc.keys.list("acme") == [acme.key]
@@ -100,7 +100,7 @@ async def test_keys_of_another_tenant_are_neither_listed_nor_revoked(rc: Recolle
     assert await rc.keys.check(globex.secret) == globex.key
 
 
-async def test_keys_of_an_erased_user_open_nothing_at_once(rc: Recollect) -> None:
+async def test_keys_of_an_erased_user_open_nothing_at_once(rc: Tellback) -> None:
     made, app = await rc.keys.create("user", user_id="maya"), await rc.keys.create()
     await rc.keys.check(made.secret)
     maya = rc.user("maya").admin
@@ -131,13 +131,13 @@ async def test_keys_of_an_erased_user_open_nothing_at_once(rc: Recollect) -> Non
         ({"expires_at": timedelta.max}, "expires_at"),
     ],
 )
-async def test_a_key_that_makes_no_sense_is_refused(rc: Recollect, given: dict[str, Any], words: str) -> None:
+async def test_a_key_that_makes_no_sense_is_refused(rc: Tellback, given: dict[str, Any], words: str) -> None:
     with pytest.raises(InvalidArgumentError, match=words):
         await rc.keys.create(**given)
     assert await rc.keys.list() == []
 
 
-async def test_ids_that_nothing_can_have_are_unknown(rc: Recollect) -> None:
+async def test_ids_that_nothing_can_have_are_unknown(rc: Tellback) -> None:
     bad: Any
     for bad in ("nothing", "\x00", "\ud800", None, 7):
         assert await rc.keys.get(bad) is None
@@ -145,7 +145,7 @@ async def test_ids_that_nothing_can_have_are_unknown(rc: Recollect) -> None:
             await rc.keys.revoke(bad)
 
 
-async def test_many_may_check_and_revoke_at_once(rc: Recollect) -> None:
+async def test_many_may_check_and_revoke_at_once(rc: Tellback) -> None:
     made = [await rc.keys.create() for _ in range(10)]
     assert await asyncio.gather(*(rc.keys.check(each.secret) for each in made * 5)) == [each.key for each in made * 5]
     await asyncio.gather(*(rc.keys.revoke(each.key.id) for each in made))
@@ -154,6 +154,6 @@ async def test_many_may_check_and_revoke_at_once(rc: Recollect) -> None:
 
 
 def test_keys_can_be_had_from_synchronous_code() -> None:
-    with Recollect(":memory:", worker=False) as rc:
+    with Tellback(":memory:", worker=False) as rc:
         made = rc.keys.create()
         assert rc.keys.check(made.secret) == made.key

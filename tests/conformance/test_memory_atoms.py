@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from recollect import Recollect
-from recollect.errors import AtomSupersededError, InvalidArgumentError, NotFoundError
-from recollect.types.memory import AtomStatus, Category, CategoryKind
+from tellback import Tellback
+from tellback.errors import AtomSupersededError, InvalidArgumentError, NotFoundError
+from tellback.types.memory import AtomStatus, Category, CategoryKind
 from tests.integration.memory.helping import DAY, NOON, Clock, count_events, everywhere, texts
 
 DIET = {"name": "diet", "kind": "PREFERENCE"}
@@ -27,7 +27,7 @@ STRANGE = [
 ]
 
 
-async def test_a_space_is_made_listed_found_and_deleted(rc: Recollect) -> None:
+async def test_a_space_is_made_listed_found_and_deleted(rc: Tellback) -> None:
     memory = rc.user("maya").memory
     space = await memory.create_space("notes 🦜", {"colour": "blue", "n": [1, None]})
     assert space == await memory.get_space(space.id)
@@ -59,14 +59,14 @@ async def test_a_space_is_made_listed_found_and_deleted(rc: Recollect) -> None:
     + [{"metadata": value} for value in ("text", {1: 2}, {"x": float("nan")}, {"x": object()}, {"x": "y" * 20_000})],
 )
 async def test_a_space_that_cannot_be_is_refused(given: dict[str, Any]) -> None:
-    async with Recollect(":memory:") as rc:
+    async with Tellback(":memory:") as rc:
         memory = rc.user("maya").memory
         with pytest.raises(InvalidArgumentError, match=next(iter(given))):
             await memory.create_space(**given)
         assert await memory.list_spaces() == []
 
 
-async def test_strange_texts_come_back_as_they_were_and_are_found_by_their_words(rc: Recollect) -> None:
+async def test_strange_texts_come_back_as_they_were_and_are_found_by_their_words(rc: Tellback) -> None:
     memory = rc.user("maya").memory
     space = await memory.create_space()
     added = [await memory.add_atom(space.id, text) for text in STRANGE]
@@ -84,7 +84,7 @@ async def test_strange_texts_come_back_as_they_were_and_are_found_by_their_words
         await memory.search_entities(space.id, query)
 
 
-async def test_an_atom_keeps_everything_it_is_given(rc: Recollect) -> None:
+async def test_an_atom_keeps_everything_it_is_given(rc: Tellback) -> None:
     clock = Clock()
     rc.clock = clock
     memory = rc.user("maya").memory
@@ -145,7 +145,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("given", "names"), REFUSED)
 async def test_an_atom_that_cannot_be_is_refused_by_name(given: dict[str, Any], names: str) -> None:
-    async with Recollect(":memory:") as rc:
+    async with Tellback(":memory:") as rc:
         memory = rc.user("maya").memory
         space = await memory.create_space()
         before = await count_events(rc)
@@ -173,7 +173,7 @@ NO_ATOMS: list[Any] = [
 
 @pytest.mark.parametrize("atoms", NO_ATOMS)
 async def test_many_atoms_that_are_none_are_refused(atoms: Any) -> None:
-    async with Recollect(":memory:") as rc:
+    async with Tellback(":memory:") as rc:
         memory = rc.user("maya").memory
         space = await memory.create_space()
         with pytest.raises(InvalidArgumentError, match="atom"):
@@ -181,7 +181,7 @@ async def test_many_atoms_that_are_none_are_refused(atoms: Any) -> None:
         assert await memory.list_atoms(space.id) == []
 
 
-async def test_what_is_unknown_is_not_found(rc: Recollect) -> None:
+async def test_what_is_unknown_is_not_found(rc: Tellback) -> None:
     memory = rc.user("maya").memory
     space = await memory.create_space()
     unknown: list[Any] = ["ms_x", "", "\x00", "\ud800", None, 5, space]
@@ -218,7 +218,7 @@ async def test_what_is_unknown_is_not_found(rc: Recollect) -> None:
     assert await memory.list_atoms(space.id) == []
 
 
-async def test_many_atoms_are_added_together_or_not_at_all(rc: Recollect) -> None:
+async def test_many_atoms_are_added_together_or_not_at_all(rc: Tellback) -> None:
     memory = rc.user("maya").memory
     space = await memory.create_space()
     added = await memory.add_atoms(space.id, ({"text": f"Fact {n}.", "importance": 1 + n % 5} for n in range(300)))  # type: ignore[arg-type]
@@ -233,7 +233,7 @@ async def test_many_atoms_are_added_together_or_not_at_all(rc: Recollect) -> Non
     assert await memory.add_atoms(space.id, []) == []
 
 
-async def test_atoms_are_listed_by_page_category_status_and_time(rc: Recollect) -> None:
+async def test_atoms_are_listed_by_page_category_status_and_time(rc: Tellback) -> None:
     clock = Clock()
     rc.clock = clock
     memory = rc.user("maya").memory
@@ -284,7 +284,7 @@ async def test_atoms_are_listed_by_page_category_status_and_time(rc: Recollect) 
             await memory.list_atoms(space.id, **given)
 
 
-async def test_superseding_inherits_what_is_not_said_and_names_what_took_its_place(rc: Recollect) -> None:
+async def test_superseding_inherits_what_is_not_said_and_names_what_took_its_place(rc: Tellback) -> None:
     clock = Clock()
     rc.clock = clock
     memory = rc.user("maya").memory
@@ -327,7 +327,7 @@ async def test_superseding_inherits_what_is_not_said_and_names_what_took_its_pla
     assert (found.atom_count, found.last_seen_at) == (1, NOON)
 
 
-async def test_nothing_recalls_what_was_forgotten(rc: Recollect) -> None:
+async def test_nothing_recalls_what_was_forgotten(rc: Tellback) -> None:
     clock = Clock()
     rc.clock = clock
     maya = rc.user("maya")
@@ -397,7 +397,7 @@ async def test_nothing_recalls_what_was_forgotten(rc: Recollect) -> None:
     assert (space_now.atom_count, about.atom_count) == (3, 1)
 
 
-async def test_what_is_archived_is_recalled_only_when_asked_for(rc: Recollect) -> None:
+async def test_what_is_archived_is_recalled_only_when_asked_for(rc: Tellback) -> None:
     memory = rc.user("maya").memory
     space = await memory.create_space()
     ann = await memory.create_entity(space.id, "PERSON", "Ann")
@@ -423,7 +423,7 @@ async def test_what_is_archived_is_recalled_only_when_asked_for(rc: Recollect) -
     assert "Ann likes tea." not in texts(await memory.recall_by_topic(space.id, "tea", include_archived=True))
 
 
-async def test_none_is_as_if_nothing_was_given(rc: Recollect) -> None:
+async def test_none_is_as_if_nothing_was_given(rc: Tellback) -> None:
     memory = rc.user("maya").memory
     space = await memory.create_space(name=None, metadata=None)
     assert space.name == "default"
@@ -454,7 +454,7 @@ async def test_none_is_as_if_nothing_was_given(rc: Recollect) -> None:
         assert new.id in [found.id for found in result.atoms]
 
 
-async def test_a_category_is_a_value_a_mapping_or_a_name_and_a_kind(rc: Recollect) -> None:
+async def test_a_category_is_a_value_a_mapping_or_a_name_and_a_kind(rc: Tellback) -> None:
     memory = rc.user("maya").memory
     space = await memory.create_space()
     for given in (Category("diet", "fact"), {"name": "diet", "kind": "fact"}, ("diet", "FACT")):  # type: ignore[arg-type]
@@ -464,7 +464,7 @@ async def test_a_category_is_a_value_a_mapping_or_a_name_and_a_kind(rc: Recollec
     assert len(await memory.list_atoms(space.id, category=atom.category)) == 3
 
 
-async def test_what_is_over_is_listed_when_it_was_put_aside_or_is_asked_for(rc: Recollect) -> None:
+async def test_what_is_over_is_listed_when_it_was_put_aside_or_is_asked_for(rc: Tellback) -> None:
     memory = rc.user("maya").memory
     space = await memory.create_space()
     old = await memory.add_atom(space.id, "Lives in Rome.")

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from recollect import Recollect
-from recollect.errors import InvalidArgumentError, NotFoundError
-from recollect.types.memory import EntityStatus, EntityType
+from tellback import Tellback
+from tellback.errors import InvalidArgumentError, NotFoundError
+from tellback.types.memory import EntityStatus, EntityType
 from tests.integration.memory.helping import DAY, NOON, texts
 
 
-async def test_an_entity_is_found_by_any_name_however_it_is_written(rc: Recollect) -> None:
+async def test_an_entity_is_found_by_any_name_however_it_is_written(rc: Tellback) -> None:
     memory = rc.user("maya").memory
     space = await memory.create_space()
     jose = await memory.create_entity(
@@ -54,7 +54,7 @@ async def test_an_entity_is_found_by_any_name_however_it_is_written(rc: Recollec
     ],
 )
 async def test_an_entity_that_cannot_be_is_refused(given: dict[str, Any], names: str) -> None:
-    async with Recollect(":memory:") as rc:
+    async with Tellback(":memory:") as rc:
         memory = rc.user("maya").memory
         space = await memory.create_space()
         with pytest.raises(InvalidArgumentError, match=names):
@@ -70,7 +70,7 @@ async def test_an_entity_that_cannot_be_is_refused(given: dict[str, Any], names:
         assert await memory.search_entities(space.id) == []
 
 
-async def test_entities_that_were_merged_answer_as_one(rc: Recollect) -> None:
+async def test_entities_that_were_merged_answer_as_one(rc: Tellback) -> None:
     memory = rc.user("maya").memory
     space = await memory.create_space()
     names = ["Robert", "Bob", "Bobby", "Rob"]
@@ -108,7 +108,7 @@ async def test_entities_that_were_merged_answer_as_one(rc: Recollect) -> None:
         await memory.recall_by_entity(space.id, elsewhere.id)
 
 
-async def test_merging_each_into_the_other_at_once_leaves_one(rc: Recollect) -> None:
+async def test_merging_each_into_the_other_at_once_leaves_one(rc: Tellback) -> None:
     memory = rc.user("maya").memory
     space = await memory.create_space()
     ids = [(await memory.create_entity(space.id, "PERSON", f"Ann {n}")).id for n in range(4)]
@@ -123,7 +123,7 @@ async def test_merging_each_into_the_other_at_once_leaves_one(rc: Recollect) -> 
     assert len(merges) == 3
 
 
-async def test_entities_are_searched_by_what_one_remembers_of_them(rc: Recollect) -> None:
+async def test_entities_are_searched_by_what_one_remembers_of_them(rc: Tellback) -> None:
     memory = rc.user("maya").memory
     space = await memory.create_space()
     made = {}
@@ -153,7 +153,7 @@ async def test_entities_are_searched_by_what_one_remembers_of_them(rc: Recollect
     assert await found("karl", limit=0) == []
 
 
-async def test_names_with_points_and_commas_are_recognised_in_a_question(rc: Recollect) -> None:
+async def test_names_with_points_and_commas_are_recognised_in_a_question(rc: Tellback) -> None:
     memory = rc.user("maya").memory
     space = await memory.create_space()
     names = ["Dr. Weber", "Acme, Inc.", "O'Neill", "St. Mary's", "The Museum of Modern Art of Oslo", "(nobody)"]

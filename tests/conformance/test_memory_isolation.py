@@ -18,10 +18,10 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from recollect import NotFoundError, Recollect
-from recollect.errors import AtomSupersededError, InvalidArgumentError
-from recollect.memory.memory import Memory
-from recollect.types.ids import new_id
+from tellback import NotFoundError, Tellback
+from tellback.errors import AtomSupersededError, InvalidArgumentError
+from tellback.memory.memory import Memory
+from tellback.types.ids import new_id
 from tests.integration.memory.helping import count_events, texts
 
 SCOPES = [(tenant, app, user) for tenant in "ab" for app in "ab" for user in "ab"]
@@ -34,7 +34,7 @@ def loop() -> Iterator[asyncio.Runner]:
         yield runner
 
 
-def machine(rc: Recollect, runner: asyncio.Runner) -> type[RuleBasedStateMachine]:
+def machine(rc: Tellback, runner: asyncio.Runner) -> type[RuleBasedStateMachine]:
     scopes = st.sampled_from(SCOPES)
     owner: dict[str, Scoped] = {}
 
@@ -191,7 +191,7 @@ def machine(rc: Recollect, runner: asyncio.Runner) -> type[RuleBasedStateMachine
 
 
 def test_no_sequence_of_calls_crosses_a_scope(url: str, loop: asyncio.Runner) -> None:
-    rc = Recollect(url, embedder=None, worker=False)
+    rc = Tellback(url, embedder=None, worker=False)
     loop.run(rc.open())
     try:
         few = settings(
@@ -205,7 +205,7 @@ def test_no_sequence_of_calls_crosses_a_scope(url: str, loop: asyncio.Runner) ->
         loop.run(rc.close())
 
 
-async def test_every_change_emits_one_event_and_what_fails_emits_none(rc: Recollect) -> None:
+async def test_every_change_emits_one_event_and_what_fails_emits_none(rc: Tellback) -> None:
     memory = rc.user("maya", tenant_id="acme").memory
     space = await memory.create_space()
     first, second = await memory.add_atoms(space.id, [{"text": "Likes tea."}, {"text": "Likes rye."}])
@@ -257,7 +257,7 @@ async def test_every_change_emits_one_event_and_what_fails_emits_none(rc: Recoll
 
 
 def test_without_async_everything_waits_by_itself(url: str) -> None:
-    with Recollect(url) as rc:
+    with Tellback(url) as rc:
         maya = rc.user("maya")
         memory = maya.memory
         space = memory.create_space()

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from recollect import Recollect
-from recollect.errors import InvalidArgumentError, NotFoundError
-from recollect.types.memory import RecallMode
+from tellback import Tellback
+from tellback.errors import InvalidArgumentError, NotFoundError
+from tellback.types.memory import RecallMode
 from tests.integration.memory.helping import DAY, NOON, Clock, assert_sound, texts
 
 TRIP = {"name": "trip", "kind": "EPISODE"}
@@ -19,7 +19,7 @@ FACT = {"name": "fact", "kind": "FACT"}
 
 async def test_every_recall_gives_one_shape_with_or_without_an_embedder(url: str) -> None:
     for embedder in ("static", None):
-        async with Recollect(url, embedder=embedder) as rc:
+        async with Tellback(url, embedder=embedder) as rc:
             memory = rc.user(f"maya {embedder}").memory
             space = await memory.create_space()
             ann = await memory.create_entity(space.id, "PERSON", "Ann")
@@ -47,7 +47,7 @@ async def test_every_recall_gives_one_shape_with_or_without_an_embedder(url: str
                 assert (result.hits, result.total_candidates) == ((), 0)
 
 
-async def test_turns_of_no_known_conversation_are_neighbours_of_what_was_said_at_the_same_time(rc: Recollect) -> None:
+async def test_turns_of_no_known_conversation_are_neighbours_of_what_was_said_at_the_same_time(rc: Tellback) -> None:
     memory = rc.user("maya").memory
     space = await memory.create_space()
     said = ["Ann: What is your dog called?", "Bob: Bruno.", "Ann: Lovely."]
@@ -62,7 +62,7 @@ async def test_turns_of_no_known_conversation_are_neighbours_of_what_was_said_at
     assert result.hits[0].atom.text == "Bob: Bruno."
 
 
-async def test_a_timeline_of_a_topic_tells_what_stood_in_its_place_and_nothing_else(rc: Recollect) -> None:
+async def test_a_timeline_of_a_topic_tells_what_stood_in_its_place_and_nothing_else(rc: Tellback) -> None:
     memory = rc.user("maya").memory
     space = await memory.create_space()
     first = await memory.add_atom(space.id, "Prefers morning meetings.", valid_from=NOON - 90 * DAY)
@@ -76,7 +76,7 @@ async def test_a_timeline_of_a_topic_tells_what_stood_in_its_place_and_nothing_e
     assert first.id not in [atom.id for atom in only.atoms]
 
 
-async def test_what_says_the_same_is_ordered_by_age_importance_and_entities(rc: Recollect) -> None:
+async def test_what_says_the_same_is_ordered_by_age_importance_and_entities(rc: Tellback) -> None:
     rc.clock = Clock(NOON)
     memory = rc.user("maya").memory
     space = await memory.create_space()
@@ -98,7 +98,7 @@ async def test_what_says_the_same_is_ordered_by_age_importance_and_entities(rc: 
     assert_sound(result)
 
 
-async def test_options_leave_out_what_they_say(rc: Recollect) -> None:
+async def test_options_leave_out_what_they_say(rc: Tellback) -> None:
     clock = Clock()
     rc.clock = clock
     memory = rc.user("maya").memory
@@ -167,7 +167,7 @@ async def test_options_leave_out_what_they_say(rc: Recollect) -> None:
         assert len(await memory.recall_by_topic(space.id, odd)) == 3
 
 
-async def test_a_hit_brings_only_turns_around_it_that_may_be_recalled(rc: Recollect) -> None:
+async def test_a_hit_brings_only_turns_around_it_that_may_be_recalled(rc: Tellback) -> None:
     clock = Clock()
     rc.clock = clock
     maya = rc.user("maya")
@@ -207,7 +207,7 @@ async def test_a_hit_brings_only_turns_around_it_that_may_be_recalled(rc: Recoll
     assert all(atom.valid_from <= then for hit in result for atom in hit.context)
 
 
-async def test_a_timeline_tells_how_things_changed_as_was_known_then(rc: Recollect) -> None:
+async def test_a_timeline_tells_how_things_changed_as_was_known_then(rc: Tellback) -> None:
     clock = Clock()
     rc.clock = clock
     memory = rc.user("maya").memory
@@ -256,7 +256,7 @@ async def test_a_timeline_tells_how_things_changed_as_was_known_then(rc: Recolle
             await memory.recall_timeline(space.id, **given)
 
 
-async def test_the_ends_of_time_are_moments_like_others(rc: Recollect) -> None:
+async def test_the_ends_of_time_are_moments_like_others(rc: Tellback) -> None:
     memory = rc.user("maya").memory
     space = await memory.create_space()
     first, last = "0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z"
@@ -276,7 +276,7 @@ async def test_the_ends_of_time_are_moments_like_others(rc: Recollect) -> None:
 async def test_scores_fall_from_hit_to_hit_however_close_they_are() -> None:
     words = ["tea", "boat", "heron", "sofa", "cat", "sings", "Malta", "lamp", "kite", "bees", "figs", "rye"]
     rng = random.Random(4)
-    async with Recollect(":memory:", clock=Clock()) as rc:
+    async with Tellback(":memory:", clock=Clock()) as rc:
         memory = rc.user("maya").memory
         space = await memory.create_space()
         await memory.add_atoms(

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from recollect import Recollect
-from recollect.errors import ConversationClosedError, InvalidArgumentError, NotFoundError
-from recollect.types.memory import CategoryKind
+from tellback import Tellback
+from tellback.errors import ConversationClosedError, InvalidArgumentError, NotFoundError
+from tellback.types.memory import CategoryKind
 from tests.integration.memory.helping import DAY, NOON, Clock, texts
 
 
-async def test_what_a_person_could_see_is_remembered_dated_and_cited(rc: Recollect) -> None:
+async def test_what_a_person_could_see_is_remembered_dated_and_cited(rc: Tellback) -> None:
     clock = Clock()
     rc.clock = clock
     maya = rc.user("maya")
@@ -54,7 +54,7 @@ async def test_what_a_person_could_see_is_remembered_dated_and_cited(rc: Recolle
     assert texts(await memory.recall_by_entity(space.id, "Wanda")) == ["Wanda: It waits in the harbour."]
 
 
-async def test_remembering_again_adds_only_what_is_new(rc: Recollect) -> None:
+async def test_remembering_again_adds_only_what_is_new(rc: Tellback) -> None:
     maya = rc.user("maya")
     log, memory = maya.conversations, maya.memory
     space, other = await memory.create_space(), await memory.create_space("other")
@@ -93,7 +93,7 @@ async def test_remembering_again_adds_only_what_is_new(rc: Recollect) -> None:
     [None, "Maya", ["Maya"], {}, {"user": None}, {"user": 5}, {"user": ""}, {"user": " "}, {"user": ["Maya"]}],
 )
 async def test_speakers_that_are_no_names_are_left_alone(speakers: Any) -> None:
-    async with Recollect(":memory:") as rc:
+    async with Tellback(":memory:") as rc:
         maya = rc.user("maya")
         talk = await maya.conversations.create("chat", metadata={"speakers": speakers})
         await maya.conversations.append_user_message(talk.id, "Hello there.")
@@ -101,7 +101,7 @@ async def test_speakers_that_are_no_names_are_left_alone(speakers: Any) -> None:
         assert texts(await maya.memory.remember_conversation(space.id, talk.id)) == ["User: Hello there."]
 
 
-async def test_a_speaker_with_a_strange_name_and_a_long_speech_are_remembered(rc: Recollect) -> None:
+async def test_a_speaker_with_a_strange_name_and_a_long_speech_are_remembered(rc: Tellback) -> None:
     maya = rc.user("maya")
     talk = await maya.conversations.create("chat", metadata={"speakers": {"user": "Ma\ud800ya\x00\n: the  Great"}})
     await maya.conversations.append_user_message(talk.id, "Hello there.")
@@ -115,7 +115,7 @@ async def test_a_speaker_with_a_strange_name_and_a_long_speech_are_remembered(rc
     assert len(await maya.memory.recall_by_topic(space.id, "word")) == 2
 
 
-async def test_a_long_conversation_is_remembered_whole_and_in_order(rc: Recollect) -> None:
+async def test_a_long_conversation_is_remembered_whole_and_in_order(rc: Tellback) -> None:
     maya = rc.user("maya")
     talk = await maya.conversations.create("chat")
     said = [

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from recollect import Atom, ConfigurationError, InvalidArgumentError, PatternMining, Recollect
-from recollect.app import User
-from recollect.stores import AtomFilter
-from recollect.types.memory import AtomStatus, CategoryKind
-from recollect.types.times import utc_now
+from tellback import Atom, ConfigurationError, InvalidArgumentError, PatternMining, Tellback
+from tellback.app import User
+from tellback.stores import AtomFilter
+from tellback.types.memory import AtomStatus, CategoryKind
+from tellback.types.times import utc_now
 
 MONDAY = datetime(2026, 1, 5, 8, tzinfo=UTC)
 RUN = ("running", "EPISODE")
@@ -44,7 +44,7 @@ async def patterns(user: User, space_id: str) -> list[Atom]:
     return [atom for atom in atoms if atom.category.kind is CategoryKind.PATTERN and "running" in atom.text]
 
 
-async def test_what_recurs_becomes_a_pattern_that_cites_its_episodes(rc: Recollect) -> None:
+async def test_what_recurs_becomes_a_pattern_that_cites_its_episodes(rc: Tellback) -> None:
     user = rc.user("maya")
     space = await user.memory.create_space("daily")
     episodes = await runs(user, space.id, range(4))
@@ -67,7 +67,7 @@ async def test_what_recurs_becomes_a_pattern_that_cites_its_episodes(rc: Recolle
 
 
 async def test_two_are_not_a_pattern_and_some_categories_are_never_mined(url: str) -> None:
-    async with Recollect(url, patterns=PatternMining(exclude=("medical",))) as rc:
+    async with Tellback(url, patterns=PatternMining(exclude=("medical",))) as rc:
         user = rc.user("maya")
         space = await user.memory.create_space("daily")
         await runs(user, space.id, range(2))
@@ -76,7 +76,7 @@ async def test_two_are_not_a_pattern_and_some_categories_are_never_mined(url: st
         assert await patterns(user, space.id) == []
 
 
-async def test_atoms_are_listed_by_their_kind(rc: Recollect) -> None:
+async def test_atoms_are_listed_by_their_kind(rc: Tellback) -> None:
     user = rc.user("maya")
     space = await user.memory.create_space("daily")
     kinds = [*CategoryKind][:4]
@@ -94,7 +94,7 @@ async def test_atoms_are_listed_by_their_kind(rc: Recollect) -> None:
     assert len(await listed(None)) == 8
 
 
-async def test_only_the_platform_writes_patterns(rc: Recollect) -> None:
+async def test_only_the_platform_writes_patterns(rc: Tellback) -> None:
     user = rc.user("maya")
     space = await user.memory.create_space("daily")
     with pytest.raises(InvalidArgumentError, match="platform"):
@@ -104,7 +104,7 @@ async def test_only_the_platform_writes_patterns(rc: Recollect) -> None:
         await user.memory.supersede_atom(atom.id, "User always runs.", ("pattern", "PATTERN"))
 
 
-async def test_a_pattern_is_replaced_by_something_else_only_and_does_not_come_back(rc: Recollect) -> None:
+async def test_a_pattern_is_replaced_by_something_else_only_and_does_not_come_back(rc: Tellback) -> None:
     user = rc.user("maya")
     space = await user.memory.create_space("daily")
     await runs(user, space.id, range(4))
@@ -123,7 +123,7 @@ async def test_a_pattern_is_replaced_by_something_else_only_and_does_not_come_ba
     assert len(again.citations) == 6
 
 
-async def test_a_pattern_whose_episodes_are_gone_is_archived_until_they_are_back(rc: Recollect) -> None:
+async def test_a_pattern_whose_episodes_are_gone_is_archived_until_they_are_back(rc: Tellback) -> None:
     user = rc.user("maya")
     space = await user.memory.create_space("daily")
     episodes = await runs(user, space.id, range(3))
@@ -149,7 +149,7 @@ async def test_a_pattern_whose_episodes_are_gone_is_archived_until_they_are_back
     assert await patterns(user, space.id) == []
 
 
-async def test_a_category_that_became_excluded_has_no_patterns_any_more(rc: Recollect) -> None:
+async def test_a_category_that_became_excluded_has_no_patterns_any_more(rc: Tellback) -> None:
     user = rc.user("maya")
     space = await user.memory.create_space("daily")
     await runs(user, space.id, range(3), ("Medical", "EPISODE"))
@@ -162,7 +162,7 @@ async def test_a_category_that_became_excluded_has_no_patterns_any_more(rc: Reco
 
 
 async def test_patterns_are_mined_now_and_then_by_themselves(url: str) -> None:
-    async with Recollect(url, patterns=PatternMining(every=timedelta(seconds=0.2))) as rc:
+    async with Tellback(url, patterns=PatternMining(every=timedelta(seconds=0.2))) as rc:
         user = rc.user("maya")
         space = await user.memory.create_space("daily")
         await runs(user, space.id, range(3))
@@ -174,7 +174,7 @@ async def test_patterns_are_mined_now_and_then_by_themselves(url: str) -> None:
 
 
 async def test_stale_conversations_are_closed_and_summaries_caught_up_by_themselves(url: str) -> None:
-    async with Recollect(url, close_stale_after=0.3) as rc:
+    async with Tellback(url, close_stale_after=0.3) as rc:
         user = rc.user("maya")
         talk = await user.conversations.create("chat")
         await user.conversations.append_turn(talk.id, "Hello.", {"content": "Hi."})
@@ -187,7 +187,7 @@ async def test_stale_conversations_are_closed_and_summaries_caught_up_by_themsel
 
 
 async def test_a_summary_that_fell_behind_is_made_up_for(url: str) -> None:
-    async with Recollect(url, worker=False, summary_every=3) as rc:
+    async with Tellback(url, worker=False, summary_every=3) as rc:
         user = rc.user("maya")
         talk = await user.conversations.create("chat")
         for number in range(4):
@@ -206,4 +206,4 @@ def test_mining_that_makes_no_sense_is_refused(wrong: dict[str, object]) -> None
     with pytest.raises(ConfigurationError):
         PatternMining(**wrong)  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError):
-        Recollect(":memory:", patterns="weekly")  # type: ignore[arg-type]
+        Tellback(":memory:", patterns="weekly")  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from recollect.stores import Store, open_store
+from tellback.stores import Store, open_store
 
 _numbers = itertools.count()
 takes = st.lists(

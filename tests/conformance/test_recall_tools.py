@@ -11,19 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect import (
+from tellback import (
     Category,
     CategoryKind,
     ConfigurationError,
     InvalidArgumentError,
-    Recollect,
+    Tellback,
     Tool,
     ToolCall,
     ToolResult,
     request,
 )
-from recollect.app import User
-from recollect.memory.tools import (
+from tellback.app import User
+from tellback.memory.tools import (
     Forget,
     RecallByEntity,
     RecallByTopic,
@@ -31,15 +31,15 @@ from recollect.memory.tools import (
     Remember,
     memory_tools,
 )
-from recollect.memory.tools.inputs import MOST_HITS, bounded, moment
-from recollect.memory.tools.results import MESSAGES_CITED, TEXT_LENGTH
-from recollect.memory.tools.writing import MOST_COMPARED
-from recollect.stores import AtomDraft
-from recollect.testing import ScriptedModel, calls, says
-from recollect.tools import dispatch, dispatch_all
-from recollect.tools.schema import InvalidInput
-from recollect.types.ids import new_id
-from recollect.types.memory import AtomStatus
+from tellback.memory.tools.inputs import MOST_HITS, bounded, moment
+from tellback.memory.tools.results import MESSAGES_CITED, TEXT_LENGTH
+from tellback.memory.tools.writing import MOST_COMPARED
+from tellback.stores import AtomDraft
+from tellback.testing import ScriptedModel, calls, says
+from tellback.tools import dispatch, dispatch_all
+from tellback.tools.schema import InvalidInput
+from tellback.types.ids import new_id
+from tellback.types.memory import AtomStatus
 from tests.integration.memory.helping import NOON, Clock
 
 
@@ -63,7 +63,7 @@ async def run(tool: Tool, **input: Any) -> ToolResult:
 
 
 @pytest.fixture
-async def maya(rc: Recollect) -> User:
+async def maya(rc: Tellback) -> User:
     rc.clock = Clock()
     return rc.user("maya")
 
@@ -254,7 +254,7 @@ async def test_a_tool_for_a_space_that_is_gone_fails_for_the_model(maya: User, s
 
 
 def test_a_tool_needs_a_memory_and_a_space() -> None:
-    maya = Recollect(":memory:").user("maya")
+    maya = Tellback(":memory:").user("maya")
     with pytest.raises(ConfigurationError, match=r"user\.memory"):
         RecallByTopic("maya", "ms_1")  # type: ignore[arg-type]
     with pytest.raises(InvalidArgumentError, match="space_id"):
@@ -275,28 +275,28 @@ def test_a_tool_needs_a_memory_and_a_space() -> None:
 )
 def test_a_tool_that_is_made_wrongly_is_refused(kind: Any, field: str, value: Any) -> None:
     with pytest.raises(InvalidArgumentError, match=field):
-        kind(Recollect(":memory:").user("maya"), "ms_1", **{field: value})
+        kind(Tellback(":memory:").user("maya"), "ms_1", **{field: value})
 
 
 @pytest.mark.parametrize("kind", [RecallByTopic, RecallByEntity, RecallTimeline])
 def test_no_category_is_not_every_category(kind: Any) -> None:
     with pytest.raises(InvalidArgumentError, match="category_names is empty"):
-        kind(Recollect(":memory:").user("maya"), "ms_1", category_names=[])
+        kind(Tellback(":memory:").user("maya"), "ms_1", category_names=[])
 
 
 def test_tools_of_one_kind_share_their_input_check() -> None:
-    maya = Recollect(":memory:").user("maya")
+    maya = Tellback(":memory:").user("maya")
     assert RecallByTopic(maya, "ms_1").bind is RecallByTopic(maya, "ms_2", name="other", description="Other.").bind
     assert RecallByTopic(maya, "ms_1").bind is not RecallByTopic(maya, "ms_1", limit=7).bind
 
 
 def test_the_model_is_never_asked_whose_memory_it_is() -> None:
-    for tool in memory_tools(Recollect(":memory:").user("maya"), "ms_secret", write=True):
+    for tool in memory_tools(Tellback(":memory:").user("maya"), "ms_secret", write=True):
         text = json.dumps([tool.description, dict(tool.parameters)])
         assert "ms_secret" not in text
         assert not {"space_id", "user_id", "tenant_id"} & set(tool.parameters["properties"])
         assert tool.parameters["additionalProperties"] is False
-    assert len(memory_tools(Recollect(":memory:").user("maya"), "ms_secret")) == 3
+    assert len(memory_tools(Tellback(":memory:").user("maya"), "ms_secret")) == 3
 
 
 # Remember
@@ -317,7 +317,7 @@ async def test_what_is_remembered_cites_the_message_being_answered(maya: User, s
     assert done["memory"]["source"] == {"conversation_id": talk.id, "message_ids": [said.id]}
 
 
-async def test_another_users_conversation_is_not_cited(rc: Recollect, maya: User, space_id: str) -> None:
+async def test_another_users_conversation_is_not_cited(rc: Tellback, maya: User, space_id: str) -> None:
     bob = rc.user("bob")
     talk = await bob.conversations.create("chat")
     said = await bob.conversations.append_user_message(talk.id, "Tell Maya hello.")
@@ -398,7 +398,7 @@ async def test_a_correction_takes_the_old_ones_place(maya: User, space_id: str) 
     assert same["status"] == "known already"
 
 
-async def test_only_a_memory_of_this_space_can_be_replaced(rc: Recollect, maya: User, space_id: str) -> None:
+async def test_only_a_memory_of_this_space_can_be_replaced(rc: Tellback, maya: User, space_id: str) -> None:
     others = await strangers(rc, maya)
     tool = Remember(maya, space_id)
     for id in [*others, "atom_nothing", "", "\x00"]:
@@ -407,7 +407,7 @@ async def test_only_a_memory_of_this_space_can_be_replaced(rc: Recollect, maya: 
     await unharmed(rc, others)
 
 
-async def test_a_pattern_can_be_corrected(rc: Recollect, maya: User, space_id: str) -> None:
+async def test_a_pattern_can_be_corrected(rc: Tellback, maya: User, space_id: str) -> None:
     pattern = AtomDraft(new_id("atom"), "Maya runs on Sundays.", Category("pattern", CategoryKind.PATTERN), NOON)
     [found] = await rc.store.memories.add(maya.scope, space_id, [pattern], now=NOON)
     done = await call(Remember(maya, space_id), text="Maya runs on Mondays.", replaces=found.id)
@@ -442,7 +442,7 @@ async def test_what_is_forgotten_is_recalled_no_more(maya: User, space_id: str) 
     assert again["results"] == [{"id": atom.id, "status": "no such memory"}]
 
 
-async def test_nothing_of_another_space_or_user_can_be_forgotten(rc: Recollect, maya: User, space_id: str) -> None:
+async def test_nothing_of_another_space_or_user_can_be_forgotten(rc: Tellback, maya: User, space_id: str) -> None:
     others = await strangers(rc, maya)
     mine = await maya.memory.add_atom(space_id, "Mine.")
     done = await call(Forget(maya, space_id), ids=[*others, mine.id])
@@ -465,7 +465,7 @@ async def test_forgetting_can_need_approval(maya: User, space_id: str) -> None:
 # Isolation
 
 
-async def strangers(rc: Recollect, maya: User) -> list[str]:
+async def strangers(rc: Tellback, maya: User) -> list[str]:
     """Ids of memories that a tool for one of Maya's spaces must not reach: Maya's own, another user's, a tenant's."""
     users = [maya, rc.user("bob"), rc.user("maya", tenant_id="acme"), rc.user("maya", app_id="other")]
     found = []
@@ -475,7 +475,7 @@ async def strangers(rc: Recollect, maya: User) -> list[str]:
     return found
 
 
-async def unharmed(rc: Recollect, ids: list[str]) -> None:
+async def unharmed(rc: Tellback, ids: list[str]) -> None:
     users = [rc.user("maya"), rc.user("bob"), rc.user("maya", tenant_id="acme"), rc.user("maya", app_id="other")]
     for user, id in zip(users, ids, strict=True):
         atom = await user.memory.get_atom(id)
@@ -483,7 +483,7 @@ async def unharmed(rc: Recollect, ids: list[str]) -> None:
         assert (atom.status, atom.superseded_by, atom.text) == (AtomStatus.ACTIVE, None, "Elsewhere, tea is a secret.")
 
 
-async def test_recall_stays_in_its_space(rc: Recollect, maya: User, space_id: str) -> None:
+async def test_recall_stays_in_its_space(rc: Tellback, maya: User, space_id: str) -> None:
     await strangers(rc, maya)
     for tool, input in zip(
         memory_tools(maya, space_id), ({"query": "tea secret"}, {"entity": "tea"}, {"query": "tea"}), strict=True
@@ -491,7 +491,7 @@ async def test_recall_stays_in_its_space(rc: Recollect, maya: User, space_id: st
         assert (await call(tool, **input))["memories"] == []
 
 
-async def test_a_tool_made_for_another_users_space_reads_and_writes_nothing(rc: Recollect, maya: User) -> None:
+async def test_a_tool_made_for_another_users_space_reads_and_writes_nothing(rc: Tellback, maya: User) -> None:
     for owner in (rc.user("bob"), rc.user("maya", tenant_id="acme"), rc.user("maya", app_id="other")):
         space = await owner.memory.create_space("private")
         atom = await owner.memory.add_atom(space.id, "The secret is tea.")
@@ -538,7 +538,7 @@ async def test_what_a_model_remembers_in_a_turn_cites_the_users_message(maya: Us
 
 
 def test_the_tools_work_without_async_too() -> None:
-    with Recollect(":memory:") as rc:
+    with Tellback(":memory:") as rc:
         maya: Any = rc.user("maya")
         space = maya.memory.create_space("daily")
         talk = maya.conversations.create("chat")

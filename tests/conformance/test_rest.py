@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from recollect import Recollect
-from recollect.user import User
+from tellback import Tellback
+from tellback.user import User
 from tests.support.rest import Rest, asking, every, told
 
 # What is served is the same on a file and in memory: the file stands for both.
 pytestmark = pytest.mark.parametrize("url", ["sqlite", "postgres"], indirect=True)
 
 
-async def test_what_was_said_is_remembered_recalled_and_corrected(rc: Recollect) -> None:
+async def test_what_was_said_is_remembered_recalled_and_corrected(rc: Tellback) -> None:
     async with asking(rc, "maya", role="app", tenant="acme") as rest:
         space = told(await rest.post("/ai-memory/spaces", json={"name": "life"}), 201)["id"]
         scope = {"conversationScope": {"namespace": "chat", "userId": "*"}, "memorySpaceIds": [space]}
@@ -69,14 +69,14 @@ async def test_what_was_said_is_remembered_recalled_and_corrected(rc: Recollect)
 
 
 @pytest.mark.parametrize("path", ["ai-conversations/{id}/run-turn", "ai-agents/{id}/invoke"])
-async def test_a_key_for_a_path_of_any_length_is_no_failure(rc: Recollect, path: str) -> None:
+async def test_a_key_for_a_path_of_any_length_is_no_failure(rc: Tellback, path: str) -> None:
     id = "".join(hashlib.sha512(str(number).encode()).hexdigest() for number in range(50))  # databases press texts
     async with asking(rc, "maya") as rest:
         answer = await rest.post("/" + path.format(id=id), json={}, headers={"Idempotency-Key": "k-1"})
     assert answer.status_code == 422, answer.text
 
 
-async def test_names_that_no_index_takes_are_refused_or_found_again(rc: Recollect) -> None:
+async def test_names_that_no_index_takes_are_refused_or_found_again(rc: Tellback) -> None:
     wide = "".join(
         chr(0x10000 + int(hashlib.sha256(str(number).encode()).hexdigest()[:4], 16)) for number in range(500)
     )
@@ -87,7 +87,7 @@ async def test_names_that_no_index_takes_are_refused_or_found_again(rc: Recollec
     assert len({each.json().get("id") for each in answers}) == 1
 
 
-async def test_every_list_has_an_end_and_repeats_nothing(rc: Recollect) -> None:
+async def test_every_list_has_an_end_and_repeats_nothing(rc: Tellback) -> None:
     maya = rc.user("maya")
     spaces = [await maya.memory.create_space(f"space {n}") for n in range(5)]
     atoms = await maya.memory.add_atoms(spaces[0].id, [{"text": f"Fact {n}"} for n in range(5)])
@@ -120,7 +120,7 @@ async def test_every_list_has_an_end_and_repeats_nothing(rc: Recollect) -> None:
         assert seen == [message.id for message in messages]
 
 
-async def made_by_maya(rc: Recollect) -> dict[str, str]:
+async def made_by_maya(rc: Tellback) -> dict[str, str]:
     """Something of every kind, by what it is called in paths and bodies."""
     maya = rc.user("maya", tenant_id="acme", app_id="web")
     space = await maya.memory.create_space("secret")
@@ -230,7 +230,7 @@ def with_ids(value: Any, ids: dict[str, str]) -> Any:
     ids=["tenant", "app", "user"],
 )
 async def test_ids_of_another_scope_are_unknown_wherever_they_stand(url: str, user: str, tenant: str, app: str) -> None:
-    async with Recollect(url, embedder=None, worker=False) as rc:
+    async with Tellback(url, embedder=None, worker=False) as rc:
         secret = await made_by_maya(rc)
         async with asking(rc, user, role="admin", tenant=tenant, app=app) as rest:
             ids = secret | await own_things(rest)
@@ -254,7 +254,7 @@ async def kept(user: User) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("odd", ["%00", "%FF", "%ED%A0%80", "%F0%9F%8C%B1", "'%20OR%201=1--", "x" * 5_000])
-async def test_no_text_in_a_path_or_a_query_breaks_the_store(rc: Recollect, odd: str) -> None:
+async def test_no_text_in_a_path_or_a_query_breaks_the_store(rc: Tellback, odd: str) -> None:
     space = await rc.user("maya").memory.create_space()
     async with asking(rc) as rest:
         for path in (

@@ -10,12 +10,12 @@ from typing import Any
 import httpx2
 import pytest
 
-from recollect import Recollect
-from recollect.app import User
-from recollect.server import ServerSettings, create_app
-from recollect.types.access import Role
-from recollect.wire.admin import ErasedWire, UsageRecordWire, UsageTotalWire
-from recollect.wire.jobs import JobWire
+from tellback import Tellback
+from tellback.app import User
+from tellback.server import ServerSettings, create_app
+from tellback.types.access import Role
+from tellback.wire.admin import ErasedWire, UsageRecordWire, UsageTotalWire
+from tellback.wire.jobs import JobWire
 from tests.support.http_server import calling
 from tests.support.userdata import live
 
@@ -26,12 +26,12 @@ WORD = "Zanzibar"
 
 
 @pytest.fixture
-def app(rc: Recollect) -> Any:
+def app(rc: Tellback) -> Any:
     return create_app(rc, ServerSettings(), opens=False)
 
 
 @pytest.fixture
-async def maya(rc: Recollect) -> User:
+async def maya(rc: Tellback) -> User:
     user = rc.user("maya", tenant_id="acme")
     await live(rc, user, WORD)
     await live(rc, rc.user("omar", tenant_id="acme"), "Oslo")
@@ -39,14 +39,14 @@ async def maya(rc: Recollect) -> User:
     return user
 
 
-async def client(rc: Recollect, app: Any, role: Role, user: str | None = None) -> httpx2.AsyncClient:
+async def client(rc: Tellback, app: Any, role: Role, user: str | None = None) -> httpx2.AsyncClient:
     """A client with a key for acme."""
     fixed = user if role == "user" else None
     made = await rc.keys.create(role, tenant_id="acme", user_id=fixed)
     return calling(app, made.secret, None if role == "user" else user)
 
 
-async def test_an_export_is_the_same_as_in_process(rc: Recollect, app: Any, maya: User) -> None:
+async def test_an_export_is_the_same_as_in_process(rc: Tellback, app: Any, maya: User) -> None:
     async with await client(rc, app, "user", "maya") as caller:
         answer = await caller.get("/ai-admin/export")
     assert answer.status_code == 200
@@ -58,7 +58,7 @@ async def test_an_export_is_the_same_as_in_process(rc: Recollect, app: Any, maya
     assert "Madrid" not in answer.text
 
 
-async def test_an_export_comes_as_a_zip_too(rc: Recollect, app: Any, maya: User) -> None:
+async def test_an_export_comes_as_a_zip_too(rc: Tellback, app: Any, maya: User) -> None:
     async with await client(rc, app, "app", "maya") as caller:
         answer = await caller.get("/ai-admin/export", params={"format": "zip"})
     assert answer.headers["content-type"] == "application/zip"
@@ -68,7 +68,7 @@ async def test_an_export_comes_as_a_zip_too(rc: Recollect, app: Any, maya: User)
         assert WORD.encode() in archive.read("atoms.jsonl")
 
 
-async def test_an_erasure_leaves_nothing_of_the_user_and_all_of_others(rc: Recollect, app: Any, maya: User) -> None:
+async def test_an_erasure_leaves_nothing_of_the_user_and_all_of_others(rc: Tellback, app: Any, maya: User) -> None:
     async with await client(rc, app, "user", "maya") as caller:
         answer = await caller.post("/ai-admin/delete", json={"confirm": True}, headers={"Idempotency-Key": "once"})
     assert answer.status_code == 200
@@ -82,7 +82,7 @@ async def test_an_erasure_leaves_nothing_of_the_user_and_all_of_others(rc: Recol
     assert others["conversations"]
 
 
-async def test_an_admin_exports_and_erases_any_user_of_the_app(rc: Recollect, app: Any, maya: User) -> None:
+async def test_an_admin_exports_and_erases_any_user_of_the_app(rc: Tellback, app: Any, maya: User) -> None:
     async with await client(rc, app, "admin") as admin:
         found = (await admin.get("/ai-admin/export", params={"userId": "omar"})).json()
         assert found["user"] == {"tenant_id": "acme", "app_id": "default", "user_id": "omar"}
@@ -92,7 +92,7 @@ async def test_an_admin_exports_and_erases_any_user_of_the_app(rc: Recollect, ap
     assert (await maya.admin.export_user_data())["conversations"]
 
 
-async def test_costs_are_ones_own_or_for_an_admin_those_of_the_app(rc: Recollect, app: Any, maya: User) -> None:
+async def test_costs_are_ones_own_or_for_an_admin_those_of_the_app(rc: Tellback, app: Any, maya: User) -> None:
     async with await client(rc, app, "user", "maya") as caller:
         [own] = (await caller.get("/ai-admin/usage")).json()["items"]
         [total] = (await caller.get("/ai-admin/usage/totals")).json()["items"]
@@ -108,7 +108,7 @@ async def test_costs_are_ones_own_or_for_an_admin_those_of_the_app(rc: Recollect
     assert [each["userId"] for each in of_omar] == ["omar"]
 
 
-async def test_an_operator_handles_jobs_of_the_app_and_of_no_other(rc: Recollect, app: Any, maya: User) -> None:
+async def test_an_operator_handles_jobs_of_the_app_and_of_no_other(rc: Tellback, app: Any, maya: User) -> None:
     await rc.jobs.drain(30)
     [foreign, *_] = await rc.jobs.list(tenant_id="globex")
     async with await client(rc, app, "admin") as admin:
@@ -126,7 +126,7 @@ async def test_an_operator_handles_jobs_of_the_app_and_of_no_other(rc: Recollect
         assert (await admin.get(f"/ai-admin/jobs/{foreign.id}")).status_code == 404
 
 
-async def test_an_operator_handles_bindings_of_the_app_and_of_no_other(rc: Recollect, app: Any, maya: User) -> None:
+async def test_an_operator_handles_bindings_of_the_app_and_of_no_other(rc: Tellback, app: Any, maya: User) -> None:
     [foreign] = await rc.bindings.list("globex")
     async with await client(rc, app, "admin") as admin:
         found = (await admin.get("/ai-admin/bindings")).json()["items"]
@@ -145,7 +145,7 @@ async def test_an_operator_handles_bindings_of_the_app_and_of_no_other(rc: Recol
     assert (await rc.bindings.list("globex"))[0].enabled
 
 
-async def test_stale_conversations_of_the_app_are_closed_and_those_of_others_stay_open(rc: Recollect, app: Any) -> None:
+async def test_stale_conversations_of_the_app_are_closed_and_those_of_others_stay_open(rc: Tellback, app: Any) -> None:
     here = [await rc.user(name, "acme").conversations.create("chat") for name in ("maya", "omar", "maya")]
     there = await rc.user("maya", "globex").conversations.create("chat")
     closed: list[str] = []
@@ -163,7 +163,7 @@ async def test_stale_conversations_of_the_app_are_closed_and_those_of_others_sta
     assert left.is_open
 
 
-async def test_a_replay_queues_jobs_of_the_app_page_by_page(rc: Recollect, app: Any, maya: User) -> None:
+async def test_a_replay_queues_jobs_of_the_app_page_by_page(rc: Tellback, app: Any, maya: User) -> None:
     await rc.jobs.drain(30)
     before = len(await rc.jobs.list(tenant_id="globex", status="queued"))
     async with await client(rc, app, "admin") as admin:

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from recollect import Recollect
-from recollect.agent import Agent
-from recollect.server import ServerSettings, create_app
-from recollect.testing import FunctionModel
+from tellback import Tellback
+from tellback.agent import Agent
+from tellback.server import ServerSettings, create_app
+from tellback.testing import FunctionModel
 from tests.support.http_server import calling
 
 # What is served is the same on a file and in memory: the file stands for both.
@@ -19,12 +19,12 @@ KEY = {"Idempotency-Key": "k"}
 
 
 @pytest.fixture
-def app(rc: Recollect) -> Any:
+def app(rc: Tellback) -> Any:
     model = FunctionModel(lambda asked: f"You said {asked.messages[-1].content}")
     return create_app(rc, ServerSettings(), agents=[Agent("Plain", model=model)], opens=False)
 
 
-async def test_a_session_goes_on_for_its_user_and_is_unknown_to_others(rc: Recollect, app: Any) -> None:
+async def test_a_session_goes_on_for_its_user_and_is_unknown_to_others(rc: Tellback, app: Any) -> None:
     body = {"sessionId": "web-42", "message": "Hi"}
     for tenant in ("acme", "globex"):
         made = await rc.keys.create("user", tenant_id=tenant, user_id="maya")
@@ -45,7 +45,7 @@ async def test_a_session_goes_on_for_its_user_and_is_unknown_to_others(rc: Recol
         assert (await omar.get("/ai-agents/Plain/sessions")).json()["items"] == []
 
 
-async def test_a_turn_with_a_key_is_taken_once(rc: Recollect, app: Any) -> None:
+async def test_a_turn_with_a_key_is_taken_once(rc: Tellback, app: Any) -> None:
     made = await rc.keys.create("user", user_id="maya")
     async with calling(app, made.secret) as maya:
         answers = [await maya.post("/ai-agents/Plain/respond", json={"message": "Hi"}, headers=KEY) for _ in range(2)]

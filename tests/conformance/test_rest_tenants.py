@@ -15,9 +15,9 @@ from typing import Any
 import httpx2
 import pytest
 
-from recollect import Recollect
-from recollect.server import ServerSettings, create_app
-from recollect.types.access import Role
+from tellback import Tellback
+from tellback.server import ServerSettings, create_app
+from tellback.types.access import Role
 from tests.support.http_server import calling, serving
 from tests.support.rest_requests import ENDLESS, Operation, Place, missing, operations
 from tests.support.rest_world import World, begin_session, desk, open_world, settle
@@ -25,7 +25,7 @@ from tests.support.rest_world import World, begin_session, desk, open_world, set
 WORD = "Zanzibar"
 SETTINGS = ServerSettings(rate_limit=None, failure_limit=None)
 
-DOCUMENT: dict[str, Any] = create_app(Recollect(":memory:"), SETTINGS, agents=[desk()]).openapi()
+DOCUMENT: dict[str, Any] = create_app(Tellback(":memory:"), SETTINGS, agents=[desk()]).openapi()
 OPERATIONS = operations(DOCUMENT)
 
 WITHOUT_A_CREDENTIAL = frozenset({"live", "ready", "read_metrics"})
@@ -61,17 +61,17 @@ class Intruder:
 
 
 @pytest.fixture
-async def rc(url: str) -> AsyncIterator[Recollect]:
+async def rc(url: str) -> AsyncIterator[Tellback]:
     async with open_world(url) as opened:
         yield opened
 
 
 @pytest.fixture
-def app(rc: Recollect) -> Any:
+def app(rc: Tellback) -> Any:
     return create_app(rc, SETTINGS, agents=[desk()], opens=False)
 
 
-async def settled(rc: Recollect, app: Any, scope: tuple[str, str, str], role: Role, word: str) -> tuple[World, str]:
+async def settled(rc: Tellback, app: Any, scope: tuple[str, str, str], role: Role, word: str) -> tuple[World, str]:
     """Someone with one of everything, and the secret of a key of theirs."""
     tenant, app_id, user = scope
     world = await settle(rc, rc.user(user, tenant, app_id), word)
@@ -83,7 +83,7 @@ async def settled(rc: Recollect, app: Any, scope: tuple[str, str, str], role: Ro
 
 
 @pytest.fixture
-async def victim(rc: Recollect, app: Any) -> World:
+async def victim(rc: Tellback, app: Any) -> World:
     return (await settled(rc, app, ("acme", "default", "maya"), "app", WORD))[0]
 
 
@@ -96,7 +96,7 @@ INTRUDERS: dict[str, tuple[tuple[str, str, str], Role]] = {
 
 
 @pytest.fixture
-async def intruders(rc: Recollect, app: Any, victim: World) -> AsyncIterator[list[Intruder]]:
+async def intruders(rc: Tellback, app: Any, victim: World) -> AsyncIterator[list[Intruder]]:
     async with AsyncExitStack() as stack:
         found = []
         for number, (scope, role) in enumerate(INTRUDERS.values()):
@@ -126,7 +126,7 @@ async def test_everyones_own_things_are_reached_by_the_same_requests() -> None:
     assert refused == {}
 
 
-async def test_nobody_reaches_what_is_anothers(rc: Recollect, victim: World, intruders: list[Intruder]) -> None:
+async def test_nobody_reaches_what_is_anothers(rc: Tellback, victim: World, intruders: list[Intruder]) -> None:
     before = await kept(rc, victim)
     for intruder in intruders:
         for operation in OPERATIONS:
@@ -167,7 +167,7 @@ def is_refused(operation: Operation, place: Place, intruder: Intruder) -> bool:
     return (operation.id, place.name) not in OTHERWISE
 
 
-async def kept(rc: Recollect, world: World) -> dict[str, Any]:
+async def kept(rc: Tellback, world: World) -> dict[str, Any]:
     """All that is kept of someone, and what is about them."""
     export = await world.user.admin.export_user_data()
     scope = world.user.scope
@@ -192,7 +192,7 @@ async def test_lists_go_on_from_no_place_of_anothers(victim: World, intruders: l
                     assert answer.status_code in (200, 403, 404, 422)
 
 
-async def test_a_users_credential_is_for_no_other_user(app: Any, rc: Recollect, victim: World) -> None:
+async def test_a_users_credential_is_for_no_other_user(app: Any, rc: Tellback, victim: World) -> None:
     before = await kept(rc, victim)
     secret = (await rc.keys.create("user", tenant_id="acme", user_id="omar")).secret
     async with calling(app, secret, "maya") as client:
@@ -205,9 +205,7 @@ async def test_a_users_credential_is_for_no_other_user(app: Any, rc: Recollect, 
 
 
 @pytest.mark.parametrize("role", ["user", "app"])
-async def test_only_an_admin_names_another_user_in_a_request(
-    app: Any, rc: Recollect, victim: World, role: Role
-) -> None:
+async def test_only_an_admin_names_another_user_in_a_request(app: Any, rc: Tellback, victim: World, role: Role) -> None:
     before = await kept(rc, victim)
     secret = (await rc.keys.create(role, tenant_id="acme", user_id="omar" if role == "user" else None)).secret
     tried = []
@@ -247,7 +245,7 @@ def parameters(operation: Operation) -> set[str]:
 
 
 async def test_an_admin_of_another_tenant_who_names_the_user_gets_their_own(
-    rc: Recollect, victim: World, intruders: list[Intruder]
+    rc: Tellback, victim: World, intruders: list[Intruder]
 ) -> None:
     before = await kept(rc, victim)
     for intruder in intruders[:2]:
@@ -261,7 +259,7 @@ async def test_an_admin_of_another_tenant_who_names_the_user_gets_their_own(
 
 
 async def test_an_idempotency_key_gives_nobody_anothers_answer(
-    app: Any, rc: Recollect, victim: World, intruders: list[Intruder]
+    app: Any, rc: Tellback, victim: World, intruders: list[Intruder]
 ) -> None:
     secret = (await rc.keys.create("app", tenant_id="acme")).secret
     same: dict[str, Any] = {"json": {"name": "goals"}, "headers": {"Idempotency-Key": "once"}}
@@ -276,7 +274,7 @@ async def test_an_idempotency_key_gives_nobody_anothers_answer(
     assert len(made) == 1 + len(intruders)
 
 
-async def test_events_of_others_are_never_heard(app: Any, rc: Recollect, victim: World) -> None:
+async def test_events_of_others_are_never_heard(app: Any, rc: Tellback, victim: World) -> None:
     omar = rc.user("omar", "acme")
     last = await omar.conversations.create("the-last-one")
     cases: list[tuple[Role, dict[str, Any], str]] = [

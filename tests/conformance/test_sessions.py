@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from recollect import InMemoryAdapter, PostgresAdapter, Recollect, SqliteAdapter
-from recollect.testing.sessions import MakeAdapter, SessionAdapterConformance
+from tellback import InMemoryAdapter, PostgresAdapter, SqliteAdapter, Tellback
+from tellback.testing.sessions import MakeAdapter, SessionAdapterConformance
 
 
 @pytest.mark.backend("In memory", "this process")
@@ -23,28 +23,28 @@ class TestInMemory(SessionAdapterConformance):
 
 
 @pytest.mark.backend("SQLite", sqlite3.sqlite_version)
-class TestInARecollectOnSqlite(SessionAdapterConformance):
+class TestInATellbackOnSqlite(SessionAdapterConformance):
     expires = False
 
     @pytest.fixture
-    def make_adapter(self, rc: Recollect) -> MakeAdapter:
+    def make_adapter(self, rc: Tellback) -> MakeAdapter:
         return lambda prefix="one", **ttls: SqliteAdapter(rc, app_id=prefix)
 
     @pytest.fixture
-    async def rc(self, tmp_path: Path) -> AsyncIterator[Recollect]:
-        async with Recollect(tmp_path / "recollect.db", worker=False) as rc:
+    async def rc(self, tmp_path: Path) -> AsyncIterator[Tellback]:
+        async with Tellback(tmp_path / "tellback.db", worker=False) as rc:
             yield rc
 
 
 @pytest.mark.backend("PostgreSQL")
-class TestInARecollectOnPostgres(SessionAdapterConformance):
+class TestInATellbackOnPostgres(SessionAdapterConformance):
     expires = False
 
     @pytest.fixture
-    def make_adapter(self, rc: Recollect) -> MakeAdapter:
+    def make_adapter(self, rc: Tellback) -> MakeAdapter:
         return lambda prefix="one", **ttls: PostgresAdapter(rc, app_id=prefix)
 
     @pytest.fixture
-    async def rc(self, ready_postgres_url: str) -> AsyncIterator[Recollect]:
-        async with Recollect(ready_postgres_url, worker=False) as rc:
+    async def rc(self, ready_postgres_url: str) -> AsyncIterator[Tellback]:
+        async with Tellback(ready_postgres_url, worker=False) as rc:
             yield rc

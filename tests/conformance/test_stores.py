@@ -6,20 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from recollect.stores import open_store
-from recollect.testing.stores import MakeStore, StoreConformance
+from tellback.stores import open_store
+from tellback.testing.stores import MakeStore, StoreConformance
 
 
 class TestSqlite(StoreConformance):
     @pytest.fixture
     def make_store(self, tmp_path: Path) -> MakeStore:
-        return lambda: open_store(tmp_path / "recollect.db")
+        return lambda: open_store(tmp_path / "tellback.db")
 
 
 class TestSqliteWithFullSynchronisation(StoreConformance):
     @pytest.fixture
     def make_store(self, tmp_path: Path) -> MakeStore:
-        return lambda: open_store(f"sqlite:///{tmp_path}/recollect.db?synchronous=full")
+        return lambda: open_store(f"sqlite:///{tmp_path}/tellback.db?synchronous=full")
 
 
 class TestMemory(StoreConformance):

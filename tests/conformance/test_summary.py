@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from recollect import ChatError, ChatRequest, ProviderOverloadedError, Recollect, StreamStop, message_text
-from recollect.app import User
-from recollect.conversations import summary as summaries
-from recollect.testing import FunctionModel, ScriptedModel, calls, raises, says
+from tellback import ChatError, ChatRequest, ProviderOverloadedError, StreamStop, Tellback, message_text
+from tellback.app import User
+from tellback.conversations import summary as summaries
+from tellback.testing import FunctionModel, ScriptedModel, calls, raises, says
 
 
 @pytest.fixture
-def maya(rc: Recollect) -> User:
+def maya(rc: Tellback) -> User:
     return rc.user("maya")
 
 
@@ -87,7 +87,7 @@ async def test_it_is_refreshed_by_itself_every_so_many_turns(url: str) -> None:
             return "Hello!"
         return f"summary of {message_text(request.messages[0]).count('user (')} turns"
 
-    async with Recollect(url, model=FunctionModel(summarise), summary_every=3) as rc:
+    async with Tellback(url, model=FunctionModel(summarise), summary_every=3) as rc:
         talks = rc.user("maya").conversations
         talk = await talks.create("chat")
         reached = []
@@ -109,7 +109,7 @@ async def test_it_is_refreshed_by_itself_every_so_many_turns(url: str) -> None:
 
 @pytest.mark.parametrize("settings", [{"summary_every": None}, {"summary_every": 1, "worker": False}])
 async def test_it_is_not_refreshed_where_that_is_switched_off(url: str, settings: dict[str, Any]) -> None:
-    async with Recollect(url, **settings) as rc:
+    async with Tellback(url, **settings) as rc:
         talks = rc.user("maya").conversations
         talk = await talks.create("chat")
         for n in range(3):
@@ -156,7 +156,7 @@ async def test_no_request_for_a_summary_is_larger_than_models_take(url: str) -> 
         sizes.append(len(message_text(request.messages[0])))
         return "Long."
 
-    async with Recollect(url, summary_every=None) as rc:
+    async with Tellback(url, summary_every=None) as rc:
         talks = rc.user("maya").conversations
         talk = await talks.create("chat")
         for n in range(30):
@@ -187,7 +187,7 @@ async def test_a_turn_run_again_later_leaves_what_it_said_first_in_the_summary(m
 
 
 async def test_whoever_stops_reading_at_the_end_of_the_reply_gets_a_summary_too(url: str) -> None:
-    async with Recollect(url, summary_every=2) as rc:
+    async with Tellback(url, summary_every=2) as rc:
         talks = rc.user("maya").conversations
         talk = await talks.create("chat")
         for n in range(2):

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from recollect import ChatOptions, Identity, InvalidArgumentError, Recollect, Session, TurnConfig, TurnInput
-from recollect.testing import ScriptedModel
-from recollect.turn import Attachment, run_chat_turn
+from tellback import ChatOptions, Identity, InvalidArgumentError, Session, Tellback, TurnConfig, TurnInput
+from tellback.testing import ScriptedModel
+from tellback.turn import Attachment, run_chat_turn
 
 GIVEN: dict[str, Any] = {"session": Session("s"), "sender": Identity("maya"), "text": "Hi!"}
 
@@ -38,7 +38,7 @@ def test_a_turns_input_is_checked_when_it_is_made(wrong: dict[str, Any]) -> None
     [{"session_id": ""}, {"sender": "maya"}, {"recall": {"limits": 3}}, {"memory_wait": -1}, {"extras": 5}],
     ids=["session", "sender", "recall", "wait", "extras"],
 )
-async def test_a_chats_mistakes_open_no_conversation(rc: Recollect, wrong: dict[str, Any]) -> None:
+async def test_a_chats_mistakes_open_no_conversation(rc: Tellback, wrong: dict[str, Any]) -> None:
     maya = rc.user("maya")
     model = ScriptedModel([])
     with pytest.raises(InvalidArgumentError):
@@ -47,7 +47,7 @@ async def test_a_chats_mistakes_open_no_conversation(rc: Recollect, wrong: dict[
     assert model.requests == []
 
 
-async def test_the_sender_on_record_is_the_applications(rc: Recollect) -> None:
+async def test_the_sender_on_record_is_the_applications(rc: Tellback) -> None:
     maya = rc.user("maya")
     cfg = TurnConfig(maya, "clerk", chat_opts=ChatOptions(model=ScriptedModel(["Hello!"])))
     result = await run_chat_turn(cfg, TurnInput(**GIVEN, user_metadata={"sender": "admin", "role": "system", "n": 1}))
@@ -60,7 +60,7 @@ def test_an_attachment_is_checked_when_it_is_made(wrong: dict[str, Any]) -> None
         Attachment(**wrong)
 
 
-async def test_one_job_is_waited_for_in_a_list(rc: Recollect) -> None:
+async def test_one_job_is_waited_for_in_a_list(rc: Tellback) -> None:
     with pytest.raises(InvalidArgumentError, match="a list"):
         await rc.jobs.wait("job_1")
     assert await rc.jobs.wait([], timeout=1)

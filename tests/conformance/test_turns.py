@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from recollect import (
+from tellback import (
     ChatOptions,
     ChatRequest,
     ChatUsage,
@@ -18,9 +18,9 @@ from recollect import (
     MessagePart,
     NotFoundError,
     ProviderOverloadedError,
-    Recollect,
     StoredMessage,
     StreamStop,
+    Tellback,
     TextDelta,
     ToolCall,
     TurnConflictError,
@@ -28,14 +28,14 @@ from recollect import (
     message_text,
     tool,
 )
-from recollect.app import User
-from recollect.chat.history import is_sound
-from recollect.testing import FunctionModel, ScriptedModel, answers, calls, raises, says
-from recollect.types import ChatReply
+from tellback.app import User
+from tellback.chat.history import is_sound
+from tellback.testing import FunctionModel, ScriptedModel, answers, calls, raises, says
+from tellback.types import ChatReply
 
 
 @pytest.fixture
-def maya(rc: Recollect) -> User:
+def maya(rc: Tellback) -> User:
     return rc.user("maya")
 
 
@@ -199,7 +199,7 @@ async def test_streaming_gives_deltas_and_then_the_outcome(maya: User) -> None:
     assert list(outcome.appended_messages) == await talks.raw_turns(talk.id)
 
 
-async def test_messages_are_stored_as_they_complete(rc: Recollect, maya: User) -> None:
+async def test_messages_are_stored_as_they_complete(rc: Tellback, maya: User) -> None:
     talks = maya.conversations
     talk = await talks.create("chat")
     seen: list[list[str]] = []
@@ -301,7 +301,7 @@ async def test_turns_at_once_run_one_after_the_other_in_order(maya: User) -> Non
     assert [str(outcome) for outcome in outcomes] == [f"re: {n}" for n in range(8)]
 
 
-async def test_one_who_does_not_wait_gets_a_conflict(rc: Recollect, maya: User) -> None:
+async def test_one_who_does_not_wait_gets_a_conflict(rc: Tellback, maya: User) -> None:
     talks = maya.conversations
     talk, other = await talks.create("chat"), await talks.create("chat")
     gate, reached = asyncio.Event(), asyncio.Event()
@@ -326,7 +326,7 @@ async def test_one_who_does_not_wait_gets_a_conflict(rc: Recollect, maya: User) 
     assert [m.text for m in await talks.raw_turns(talk.id)] == ["first", "done"]
 
 
-async def test_another_opening_waits_for_the_turn_too(url: str, rc: Recollect, maya: User) -> None:
+async def test_another_opening_waits_for_the_turn_too(url: str, rc: Tellback, maya: User) -> None:
     if url == ":memory:":
         pytest.skip("memory is opened once")
     talks = maya.conversations
@@ -339,7 +339,7 @@ async def test_another_opening_waits_for_the_turn_too(url: str, rc: Recollect, m
         return f"re: {message_text(request.messages[-1])}"
 
     model = FunctionModel(answer)
-    async with Recollect(url) as second:
+    async with Tellback(url) as second:
         there = second.user("maya").conversations
         first = asyncio.create_task(talks.run_turn(talk.id, model=model, user_text="here"))
         await asyncio.wait_for(reached.wait(), 10)
@@ -352,9 +352,9 @@ async def test_another_opening_waits_for_the_turn_too(url: str, rc: Recollect, m
     assert [m.text for m in await talks.raw_turns(talk.id)] == ["here", "re: here", "there", "re: there"]
 
 
-async def test_two_recollects_on_one_store_take_turns(rc: Recollect, maya: User) -> None:
+async def test_two_tellbacks_on_one_store_take_turns(rc: Tellback, maya: User) -> None:
     talk = await maya.conversations.create("chat")
-    other = Recollect(rc.store).user("maya").conversations
+    other = Tellback(rc.store).user("maya").conversations
     at_once = most = 0
 
     async def answer(request: ChatRequest) -> str:
@@ -372,7 +372,7 @@ async def test_two_recollects_on_one_store_take_turns(rc: Recollect, maya: User)
 
 
 async def test_a_cancelled_turn_that_ends_late_does_not_end_its_retry(
-    rc: Recollect, maya: User, monkeypatch: pytest.MonkeyPatch
+    rc: Tellback, maya: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     talks = maya.conversations
     talk = await talks.create("chat")
@@ -392,7 +392,7 @@ async def test_a_cancelled_turn_that_ends_late_does_not_end_its_retry(
         gate.set()
         await rc_jobs_done()
         with pytest.raises(TurnConflictError):
-            await Recollect(rc.store).user("maya").conversations.run_turn(talk.id, "m", "third", wait=0)
+            await Tellback(rc.store).user("maya").conversations.run_turn(talk.id, "m", "third", wait=0)
         return "done"
 
     async def rc_jobs_done() -> None:
@@ -407,7 +407,7 @@ async def test_a_cancelled_turn_that_ends_late_does_not_end_its_retry(
     assert str(await talks.run_turn(talk.id, FunctionModel(quick), "Hi", idempotency_key="k", wait=5)) == "done"
 
 
-async def test_closing_in_the_middle_of_a_turn_gives_it_up(url: str, rc: Recollect, maya: User) -> None:
+async def test_closing_in_the_middle_of_a_turn_gives_it_up(url: str, rc: Tellback, maya: User) -> None:
     if url == ":memory:":
         pytest.skip("memory is gone when it is closed")
     talk = await maya.conversations.create("chat")
@@ -418,7 +418,7 @@ async def test_closing_in_the_middle_of_a_turn_gives_it_up(url: str, rc: Recolle
         await asyncio.sleep(60)
         return "never"
 
-    opened = await Recollect(url).open()
+    opened = await Tellback(url).open()
     turn = asyncio.create_task(opened.user("maya").conversations.run_turn(talk.id, FunctionModel(answer), "Hi"))
     await asyncio.wait_for(reached.wait(), 10)
     await opened.close()
@@ -508,7 +508,7 @@ async def test_a_late_retry_does_not_see_what_came_after(maya: User) -> None:
     assert [message_text(m) for m in model.requests[2].messages] == ["one"]
 
 
-async def test_a_call_that_needs_approval_waits_in_the_log(rc: Recollect, maya: User) -> None:
+async def test_a_call_that_needs_approval_waits_in_the_log(rc: Tellback, maya: User) -> None:
     talks = maya.conversations
     talk = await talks.create("chat")
     paid: list[int] = []
@@ -538,7 +538,7 @@ async def test_a_call_that_needs_approval_waits_in_the_log(rc: Recollect, maya: 
 
 
 async def test_the_model_of_the_whole_is_used_where_none_is_named(url: str) -> None:
-    async with Recollect(url, model=ScriptedModel([says("Hello!")])) as rc:
+    async with Tellback(url, model=ScriptedModel([says("Hello!")])) as rc:
         talks = rc.user("maya").conversations
         talk = await talks.create("chat")
         assert str(await talks.run_turn(talk.id, user_text="Hi")) == "Hello!"
@@ -578,7 +578,7 @@ async def test_what_is_wrong_with_a_turn_is_found_before_anything_is_stored(
 
 
 async def test_the_named_provider_serves_whatever_model_is_named(maya: User) -> None:
-    from recollect import ProviderRegistration, with_providers
+    from tellback import ProviderRegistration, with_providers
 
     async def chat(model: str, messages: Any, system: Any, tools: Any) -> str:
         return f"{model} here"
@@ -604,7 +604,7 @@ async def test_no_turn_on_what_is_closed_or_unknown(maya: User) -> None:
 
 
 async def test_a_result_that_cannot_be_stored_does_not_stop_the_other_tools(
-    rc: Recollect, maya: User, monkeypatch: pytest.MonkeyPatch
+    rc: Tellback, maya: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     talks = maya.conversations
     talk = await talks.create("chat")
@@ -618,7 +618,7 @@ async def test_a_result_that_cannot_be_stored_does_not_stop_the_other_tools(
         finished.append("second")
         return "second"
 
-    from recollect import StoreUnavailableError
+    from tellback import StoreUnavailableError
 
     store = rc.store.conversations
     append = store.append

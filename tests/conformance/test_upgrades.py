@@ -9,8 +9,8 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from recollect import Recollect
-from recollect.stores.catalogue import Dialect, Migration, migrations
+from tellback import Tellback
+from tellback.stores.catalogue import Dialect, Migration, migrations
 
 EARLIER = range(1, len(migrations("sqlite")))
 TALK = "conv_talk"
@@ -43,7 +43,7 @@ async def write(url: str, *statements: str) -> None:
             for statement in statements:
                 connection.execute(statement)
         return
-    server = await asyncpg.connect(url, server_settings={"search_path": "recollect"})
+    server = await asyncpg.connect(url, server_settings={"search_path": "tellback"})
     try:
         for statement in statements:
             await server.execute(statement)
@@ -55,7 +55,7 @@ async def write(url: str, *statements: str) -> None:
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A database without any tables; what is in memory has no earlier release."""
     if request.param == "sqlite":
-        return str(tmp_path / "recollect.db")
+        return str(tmp_path / "tellback.db")
     found: str = request.getfixturevalue("postgres_url")
     return found
 
@@ -66,15 +66,15 @@ async def test_every_earlier_schema_is_upgraded(url: str, version: int, monkeypa
         return migrations(dialect)[:version]
 
     with monkeypatch.context() as patched:
-        patched.setattr("recollect.stores.sqlite.connection.migrations", until)
-        patched.setattr("recollect.stores.postgres.migrate.migrations", until)
-        async with Recollect(url, worker=False):
+        patched.setattr("tellback.stores.sqlite.connection.migrations", until)
+        patched.setattr("tellback.stores.postgres.migrate.migrations", until)
+        async with Tellback(url, worker=False):
             pass
     await write(url, *TALKED)
     if version >= 2:
         await write(url, *REMEMBERED)
     for opening in range(2):
-        async with Recollect(url, embedder=None, worker=False) as rc:
+        async with Tellback(url, embedder=None, worker=False) as rc:
             maya = rc.user("maya")
             assert [message.text for message in await maya.conversations.messages(TALK)] == ["I moved to Lisbon."]
             space = await maya.memory.create_space("talks", once=True)

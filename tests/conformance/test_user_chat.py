@@ -8,30 +8,30 @@ from typing import Any
 
 import pytest
 
-from recollect import (
+from tellback import (
     ChatOptions,
     ConversationClosedError,
     InvalidArgumentError,
     NotFoundError,
-    Recollect,
     StoreUnavailableError,
+    Tellback,
     TextDelta,
     ToolCall,
     message_text,
     request,
     tool,
 )
-from recollect.app import User
-from recollect.chat.history import is_sound
-from recollect.testing import FunctionModel, ScriptedModel, answers, calls, says
-from recollect.turn import Attachment, Identity, Session, TurnConfig, TurnInput, TurnResult, run_chat_turn
+from tellback.app import User
+from tellback.chat.history import is_sound
+from tellback.testing import FunctionModel, ScriptedModel, answers, calls, says
+from tellback.turn import Attachment, Identity, Session, TurnConfig, TurnInput, TurnResult, run_chat_turn
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
 ECHO = FunctionModel(lambda asked: f"re: {message_text(asked.messages[-1])}")
 
 
 @pytest.fixture
-def maya(rc: Recollect) -> User:
+def maya(rc: Tellback) -> User:
     return rc.user("maya")
 
 
@@ -86,7 +86,7 @@ async def test_a_stream_that_is_closed_leaves_a_sound_log(maya: User) -> None:
 
 @pytest.mark.parametrize("space", ["default", None])
 async def test_a_chat_that_was_left_is_closed_and_another_one_opened(
-    rc: Recollect, maya: User, space: str | None
+    rc: Tellback, maya: User, space: str | None
 ) -> None:
     rc.clock = lambda: NOON
     first = await maya.chat("I moved to Lisbon.", model=ECHO, space=space)
@@ -101,7 +101,7 @@ async def test_a_chat_that_was_left_is_closed_and_another_one_opened(
 
 
 @pytest.mark.parametrize("close_after", [60, timedelta(minutes=1), None])
-async def test_how_long_a_chat_stays_open_can_be_chosen(rc: Recollect, maya: User, close_after: Any) -> None:
+async def test_how_long_a_chat_stays_open_can_be_chosen(rc: Tellback, maya: User, close_after: Any) -> None:
     rc.clock = lambda: NOON
     first = await maya.chat("Hi", model=ECHO, close_after=close_after)
     rc.clock = lambda: NOON + timedelta(days=2)
@@ -110,7 +110,7 @@ async def test_how_long_a_chat_stays_open_can_be_chosen(rc: Recollect, maya: Use
 
 
 async def test_what_was_said_word_for_word_is_there_in_the_next_chat(url: str) -> None:
-    async with Recollect(url, extractor="verbatim") as rc:
+    async with Tellback(url, extractor="verbatim") as rc:
         rc.clock = lambda: NOON
         maya = rc.user("maya")
         await maya.chat("I moved to Lisbon in March, and I'm vegetarian now.", model=ECHO)
@@ -127,7 +127,7 @@ async def test_what_a_model_extracted_is_there_in_the_next_chat(url: str) -> Non
     fact |= {"confidence": 0.9, "change": "none", "single": False, "entities": []}
     script = [says("Lovely."), answers({"facts": [fact], "entities": []}), says("In Lisbon.")]
     with ScriptedModel(script) as model:
-        async with Recollect(url, model=model, extractor="llm") as rc:
+        async with Tellback(url, model=model, extractor="llm") as rc:
             rc.clock = lambda: NOON
             maya = rc.user("maya")
             await maya.chat("I moved to Lisbon.")
@@ -139,9 +139,9 @@ async def test_what_a_model_extracted_is_there_in_the_next_chat(url: str) -> Non
 async def test_another_process_goes_on_where_this_one_was(url: str) -> None:
     if url == ":memory:":
         pytest.skip("memory is opened once")
-    async with Recollect(url, extractor="verbatim", clock=lambda: NOON) as here:
+    async with Tellback(url, extractor="verbatim", clock=lambda: NOON) as here:
         first = await here.user("maya").chat("I am allergic to nuts.", model=ECHO)
-    async with Recollect(url, extractor="verbatim", clock=lambda: NOON + timedelta(minutes=5)) as there:
+    async with Tellback(url, extractor="verbatim", clock=lambda: NOON + timedelta(minutes=5)) as there:
         second = await there.user("maya").chat("And to milk.", model=ECHO)
         assert second.conversation_id == first.conversation_id
         there.clock = lambda: NOON + timedelta(days=5)
@@ -151,10 +151,10 @@ async def test_another_process_goes_on_where_this_one_was(url: str) -> None:
         assert len(await there.user("maya").memory.list_bindings()) == 1
 
 
-async def test_space_and_binding_are_made_once(rc: Recollect, maya: User) -> None:
-    other = Recollect(rc.store).user("maya")
+async def test_space_and_binding_are_made_once(rc: Tellback, maya: User) -> None:
+    other = Tellback(rc.store).user("maya")
     await asyncio.gather(*(user.chat(str(n), model=ECHO) for n, user in enumerate([maya, other] * 3)))
-    await Recollect(rc.store).user("maya").chat("Later.", model=ECHO)
+    await Tellback(rc.store).user("maya").chat("Later.", model=ECHO)
     [space] = await maya.memory.list_spaces()
     [binding] = await maya.memory.list_bindings()
     assert (space.name, binding.memory_space_ids, binding.enabled) == ("default", (space.id,), True)
@@ -165,7 +165,7 @@ async def test_space_and_binding_are_made_once(rc: Recollect, maya: User) -> Non
     assert talk.turns == 7
 
 
-async def test_a_binding_for_everyone_is_enough(rc: Recollect, maya: User) -> None:
+async def test_a_binding_for_everyone_is_enough(rc: Tellback, maya: User) -> None:
     admin = rc.user("admin")
     space = await admin.memory.create_space("default")
     await admin.memory.create_binding({"namespace": "*", "user_id": "*"}, [space.id])
@@ -176,13 +176,13 @@ async def test_a_binding_for_everyone_is_enough(rc: Recollect, maya: User) -> No
 
 
 async def test_a_paused_binding_stays_paused(url: str) -> None:
-    async with Recollect(url, extractor="verbatim") as rc:
+    async with Tellback(url, extractor="verbatim") as rc:
         rc.clock = lambda: NOON
         maya = rc.user("maya")
         await maya.chat("Hi", model=ECHO)
         [binding] = await maya.memory.list_bindings()
         await maya.memory.update_binding(binding.id, enabled=False)
-        again = Recollect(rc.store, extractor="verbatim", clock=lambda: NOON + timedelta(days=1)).user("maya")
+        again = Tellback(rc.store, extractor="verbatim", clock=lambda: NOON + timedelta(days=1)).user("maya")
         await again.chat("Still there?", model=ECHO)
         [kept] = await maya.memory.list_bindings()
         assert (kept.id, kept.enabled) == (binding.id, False)
@@ -191,7 +191,7 @@ async def test_a_paused_binding_stays_paused(url: str) -> None:
 
 
 async def test_a_deleted_space_is_replaced(url: str) -> None:
-    async with Recollect(url, extractor="verbatim") as rc:
+    async with Tellback(url, extractor="verbatim") as rc:
         rc.clock = lambda: NOON
         maya = rc.user("maya")
         await maya.chat("I like tea.", model=ECHO)
@@ -218,7 +218,7 @@ async def test_what_is_for_the_model_reaches_it(maya: User) -> None:
         """Add."""
         return x + y
 
-    from recollect.skills import Skill
+    from tellback.skills import Skill
 
     with ScriptedModel([calls("add", x=1, y=2), says("Three."), says("Yes."), says("ok")]) as model:
         reply = await maya.chat(
@@ -289,18 +289,18 @@ def paying(paid: list[int]) -> Any:
     return pay
 
 
-async def test_a_call_is_approved_in_the_chat(rc: Recollect, maya: User) -> None:
+async def test_a_call_is_approved_in_the_chat(rc: Tellback, maya: User) -> None:
     paid: list[int] = []
     model = ScriptedModel([calls(ToolCall("c1", "pay", {"amount": 5})), says("Paid.")])
     asked = await maya.chat("Pay 5", model=model, tools=[paying(paid)])
     assert (asked.ok, asked.status, paid) == (False, "approval", [])
-    done = await Recollect(rc.store).user("maya").chat(model=model, tools=[paying(paid)], approvals={"c1": True})
+    done = await Tellback(rc.store).user("maya").chat(model=model, tools=[paying(paid)], approvals={"c1": True})
     assert (done.ok, done.text, paid) == (True, "Paid.", [5])
     assert done.conversation_id == asked.conversation_id
     assert done.message_id is None
 
 
-async def test_a_decision_that_comes_late_still_finds_its_conversation(rc: Recollect, maya: User) -> None:
+async def test_a_decision_that_comes_late_still_finds_its_conversation(rc: Tellback, maya: User) -> None:
     rc.clock = lambda: NOON
     paid: list[int] = []
     model = ScriptedModel([calls(ToolCall("c1", "pay", {"amount": 5})), says("Paid.")])
@@ -316,7 +316,7 @@ async def test_a_decision_where_nothing_is_open_is_refused_and_opens_nothing(may
     assert await maya.conversations.list() == []
 
 
-async def test_a_store_that_fails_leaves_the_reply(rc: Recollect, maya: User, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_store_that_fails_leaves_the_reply(rc: Tellback, maya: User, monkeypatch: pytest.MonkeyPatch) -> None:
     async def fails(*_: Any, **__: Any) -> Any:
         raise StoreUnavailableError("The store is gone.")
 
@@ -364,7 +364,7 @@ async def test_what_is_wrong_is_named_before_anything_is_stored(maya: User) -> N
     assert all(talk.last_seq == 0 for talk in await maya.conversations.list())
 
 
-async def test_users_chat_apart(rc: Recollect, maya: User) -> None:
+async def test_users_chat_apart(rc: Tellback, maya: User) -> None:
     mine = await maya.chat("My code is 1234.", model=ECHO)
     theirs = await rc.user("omar").chat("What is the code?", model=ECHO)
     assert mine.conversation_id != theirs.conversation_id
@@ -373,7 +373,7 @@ async def test_users_chat_apart(rc: Recollect, maya: User) -> None:
 
 
 def test_chats_from_synchronous_code(url: str) -> None:
-    with Recollect(url, model=ECHO) as rc:
+    with Tellback(url, model=ECHO) as rc:
         maya = rc.user("maya")
         assert maya.chat("Hi").text == "re: Hi"
         items = list(maya.chat_stream("Well?"))

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from recollect.stores import Store, open_store
-from recollect.testing.stores.making import (
+from tellback.stores import Store, open_store
+from tellback.testing.stores.making import (
     MAYA,
     dispatched,
     make_binding,
@@ -21,10 +21,10 @@ from recollect.testing.stores.making import (
     make_turn,
     planned,
 )
-from recollect.types.bindings import ConversationScope, ExtractionPolicy
-from recollect.types.ids import new_id
-from recollect.types.jobs import Job
-from recollect.types.times import utc_now
+from tellback.types.bindings import ConversationScope, ExtractionPolicy
+from tellback.types.ids import new_id
+from tellback.types.jobs import Job
+from tellback.types.times import utc_now
 
 policies = st.builds(
     ExtractionPolicy,

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from recollect import Recollect
-from recollect.app import User
-from recollect.chat.budget import count_tokens_heuristic
-from recollect.chat.history import is_sound
-from recollect.errors import NotFoundError
-from recollect.memory.context import WorkingContexts
-from recollect.testing import ScriptedModel, says
+from tellback import Tellback
+from tellback.app import User
+from tellback.chat.budget import count_tokens_heuristic
+from tellback.chat.history import is_sound
+from tellback.errors import NotFoundError
+from tellback.memory.context import WorkingContexts
+from tellback.testing import ScriptedModel, says
 
 FACT: Mapping[str, Any] = {"name": "fact", "kind": "FACT"}
 IDENTITY: Mapping[str, Any] = {"name": "identity", "kind": "FACT"}
@@ -26,7 +26,7 @@ def contexts(user: User) -> WorkingContexts:
     return WorkingContexts(user.conversations, user.memory)
 
 
-async def test_what_was_remembered_elsewhere_is_in_the_context_of_a_new_conversation(rc: Recollect) -> None:
+async def test_what_was_remembered_elsewhere_is_in_the_context_of_a_new_conversation(rc: Tellback) -> None:
     maya = rc.user("maya")
     space = await maya.memory.create_space("default")
     await maya.memory.add_atom(space.id, "Is called Maya.", IDENTITY)
@@ -42,7 +42,7 @@ async def test_what_was_remembered_elsewhere_is_in_the_context_of_a_new_conversa
     assert [message.role for message in context.messages] == ["system", "user"]
 
 
-async def test_what_was_just_said_and_remembered_word_for_word_is_not_told_twice(rc: Recollect) -> None:
+async def test_what_was_just_said_and_remembered_word_for_word_is_not_told_twice(rc: Tellback) -> None:
     maya = rc.user("maya")
     space = await maya.memory.create_space("default")
     earlier = await maya.conversations.create("chat")
@@ -57,7 +57,7 @@ async def test_what_was_just_said_and_remembered_word_for_word_is_not_told_twice
     assert context.context_block.count("What is my boat called?") == 1
 
 
-async def test_what_is_over_is_left_out_and_was_true_at_its_time(rc: Recollect) -> None:
+async def test_what_is_over_is_left_out_and_was_true_at_its_time(rc: Tellback) -> None:
     maya = rc.user("maya")
     space = await maya.memory.create_space("default")
     old = await maya.memory.add_atom(space.id, "Lives in Porto.", IDENTITY, valid_from="2024-01-01T00:00:00Z")
@@ -76,7 +76,7 @@ async def test_what_is_over_is_left_out_and_was_true_at_its_time(rc: Recollect) 
     assert "2024-01-01 to 2026-03-01 (identity): Lives in Porto." in then.context_block
 
 
-async def test_the_present_moment_sees_the_same_whether_it_is_said_or_not(rc: Recollect) -> None:
+async def test_the_present_moment_sees_the_same_whether_it_is_said_or_not(rc: Tellback) -> None:
     maya = rc.user("maya")
     space = await maya.memory.create_space("default")
     soon = datetime.now(UTC) + timedelta(days=30)
@@ -93,7 +93,7 @@ async def test_the_present_moment_sees_the_same_whether_it_is_said_or_not(rc: Re
     assert earlier.atoms_used == ()
 
 
-async def test_a_tool_that_gave_much_keeps_the_block_and_its_messages_within_the_budget(rc: Recollect) -> None:
+async def test_a_tool_that_gave_much_keeps_the_block_and_its_messages_within_the_budget(rc: Tellback) -> None:
     maya = rc.user("maya")
     talk = await maya.conversations.create("chat")
     turn: list[Mapping[str, Any]] = [
@@ -111,7 +111,7 @@ async def test_a_tool_that_gave_much_keeps_the_block_and_its_messages_within_the
     assert is_sound(context.messages)
 
 
-async def test_archived_and_forgotten_memories_are_never_in_it(rc: Recollect) -> None:
+async def test_archived_and_forgotten_memories_are_never_in_it(rc: Tellback) -> None:
     maya = rc.user("maya")
     space = await maya.memory.create_space("default")
     aside = await maya.memory.add_atom(space.id, "Likes green tea.", IDENTITY)
@@ -123,7 +123,7 @@ async def test_archived_and_forgotten_memories_are_never_in_it(rc: Recollect) ->
     assert context.atoms_used == ()
 
 
-async def test_the_rolling_summary_and_the_tools_of_a_turn_are_in_it(rc: Recollect) -> None:
+async def test_the_rolling_summary_and_the_tools_of_a_turn_are_in_it(rc: Tellback) -> None:
     maya = rc.user("maya")
     talk = await maya.conversations.create("chat")
     await maya.conversations.append_messages(
@@ -143,7 +143,7 @@ async def test_the_rolling_summary_and_the_tools_of_a_turn_are_in_it(rc: Recolle
     assert is_sound(context.messages)
 
 
-async def test_a_long_conversation_is_cut_to_the_budget_by_whole_turns(rc: Recollect) -> None:
+async def test_a_long_conversation_is_cut_to_the_budget_by_whole_turns(rc: Tellback) -> None:
     maya = rc.user("maya")
     talk = await maya.conversations.create("chat")
     said = [
@@ -158,7 +158,7 @@ async def test_a_long_conversation_is_cut_to_the_budget_by_whole_turns(rc: Recol
     assert context.messages[1].content.startswith(f"user {60 - context.turns_used} ")
 
 
-async def test_it_can_be_built_for_a_closed_conversation(rc: Recollect) -> None:
+async def test_it_can_be_built_for_a_closed_conversation(rc: Tellback) -> None:
     maya = rc.user("maya")
     talk = await maya.conversations.create("chat")
     await maya.conversations.append_user_message(talk.id, "Goodbye")
@@ -166,7 +166,7 @@ async def test_it_can_be_built_for_a_closed_conversation(rc: Recollect) -> None:
     assert "user: Goodbye" in (await contexts(maya).build(talk.id)).context_block
 
 
-async def test_another_users_conversation_and_space_are_not_found(rc: Recollect) -> None:
+async def test_another_users_conversation_and_space_are_not_found(rc: Tellback) -> None:
     maya, ben = rc.user("maya"), rc.user("ben")
     space = await maya.memory.create_space("default")
     theirs, own = await maya.conversations.create("chat"), await ben.conversations.create("chat")

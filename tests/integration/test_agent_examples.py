@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.testing import FlowModel, SimulatedUser, simulate
+from tellback.testing import FlowModel, SimulatedUser, simulate
 from tests.integration.providers.vendors import Anthropic
 from tests.integration.test_examples import EXAMPLES, run, run_alone
 from tests.support.wire import Reply, Request, WireServer

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from recollect import AlreadyDecidedError, Recollect, ToolCall, message_text, tool
-from recollect.chat.history import is_sound
-from recollect.testing import FunctionModel, ScriptedModel, calls, says
+from tellback import AlreadyDecidedError, Tellback, ToolCall, message_text, tool
+from tellback.chat.history import is_sound
+from tellback.testing import FunctionModel, ScriptedModel, calls, says
 from tests.support.children import Child
 from tests.support.programs import USER, heard, say
 
@@ -21,7 +21,7 @@ FIVE = ToolCall("c1", "pay", {"amount": 5})
 @pytest.fixture(params=["sqlite", "postgres"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
-        return str(tmp_path / "recollect.db")
+        return str(tmp_path / "tellback.db")
     found: str = request.getfixturevalue("ready_postgres_url")
     return found
 
@@ -44,7 +44,7 @@ def paying(ledger: str, holds: bool) -> Any:
 
 async def decide(job: dict[str, Any]) -> None:
     """Approve a call, in this process."""
-    async with Recollect(job["url"], summary_every=None, worker=False) as rc:
+    async with Tellback(job["url"], summary_every=None, worker=False) as rc:
         log = rc.user(USER).conversations
         say(pending=[call.id for call in await log.pending(job["conversation"])])
         if job.get("waits"):
@@ -64,7 +64,7 @@ async def decide(job: dict[str, Any]) -> None:
 
 async def chat(job: dict[str, Any]) -> None:
     """Ask for a call by `user.chat`, and leave it waiting."""
-    async with Recollect(job["url"], summary_every=None, worker=False) as rc:
+    async with Tellback(job["url"], summary_every=None, worker=False) as rc:
         model = ScriptedModel([calls(FIVE)])
         reply = await rc.user(USER).chat("Pay 5", model=model, tools=[paying(job["ledger"], False)])
         say(status=reply.status, conversation=reply.conversation_id)
@@ -81,7 +81,7 @@ async def process(program: str) -> AsyncIterator[Child]:
         await started.end()
 
 
-async def asked(rc: Recollect, ledger: Path) -> str:
+async def asked(rc: Tellback, ledger: Path) -> str:
     log = rc.user(USER).conversations
     talk = await log.create("chat")
     outcome = await log.run_turn(talk.id, ScriptedModel([calls(FIVE)]), "Pay 5", tools=[paying(str(ledger), False)])
@@ -95,7 +95,7 @@ def paid(ledger: Path) -> list[str]:
 
 async def test_a_process_killed_inside_the_call_does_not_make_it_run_twice(url: str, tmp_path: Path) -> None:
     ledger = tmp_path / "ledger"
-    async with Recollect(url, summary_every=None, worker=False) as rc:
+    async with Tellback(url, summary_every=None, worker=False) as rc:
         log = rc.user(USER).conversations
         id = await asked(rc, ledger)
         async with process("decide") as child:
@@ -123,7 +123,7 @@ async def test_a_process_killed_inside_the_call_does_not_make_it_run_twice(url: 
 
 async def test_processes_that_approve_at_once_run_the_call_once(url: str, tmp_path: Path) -> None:
     ledger = tmp_path / "ledger"
-    async with Recollect(url, summary_every=None, worker=False) as rc:
+    async with Tellback(url, summary_every=None, worker=False) as rc:
         id = await asked(rc, ledger)
         async with process("decide") as one, process("decide") as two:
             both = (one, two)

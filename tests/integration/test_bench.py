@@ -10,24 +10,24 @@ from pathlib import Path
 BENCH = Path(__file__).parents[2] / "bench"
 
 
-def test_the_loop_benchmark_runs_on_recollect_alone() -> None:
-    command = [sys.executable, str(BENCH / "loop.py"), "--only", "recollect", "--rounds", "1", "--import-rounds", "1"]
+def test_the_loop_benchmark_runs_on_tellback_alone() -> None:
+    command = [sys.executable, str(BENCH / "loop.py"), "--only", "tellback", "--rounds", "1", "--import-rounds", "1"]
     done = subprocess.run([*command, "--json", "-"], capture_output=True, text=True, timeout=55)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert result["failed"] == {}
     assert result["loaded"] == []
-    assert set(result["numbers"]["recollect"]) >= {"plain", "tool", "stream_callback", "stream_iterator", "import"}
+    assert set(result["numbers"]["tellback"]) >= {"plain", "tool", "stream_callback", "stream_iterator", "import"}
 
 
-def test_the_persistence_benchmark_runs_on_recollect_alone() -> None:
-    command = [sys.executable, str(BENCH / "persist.py"), "--only", "recollect", "--rounds", "1", "--json", "-"]
+def test_the_persistence_benchmark_runs_on_tellback_alone() -> None:
+    command = [sys.executable, str(BENCH / "persist.py"), "--only", "tellback", "--rounds", "1", "--json", "-"]
     few = ["--lengths", "10", "--longest", "100", "--batch-ms", "5"]
     done = subprocess.run([*command, *few], capture_output=True, text=True, timeout=55)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert result["failed"] == {}
-    numbers = result["numbers"]["recollect"]
+    numbers = result["numbers"]["tellback"]
     assert set(numbers) == {"turn_10", "turn_100", "append_raw", "append_single", "append_batched"}
     assert set(numbers["turn_10"]) == {"cpu_ms", "wall_ms", "bytes"}
     assert len(result["checks"]) == 3

@@ -10,7 +10,7 @@ from typing import Any
 
 BENCH = Path(__file__).parents[2] / "bench"
 
-FEW = ("--only", "recollect", "--rounds", "1", "--sizes", "60,80", "--count", "2", "--turns", "10", "--jobs", "6")
+FEW = ("--only", "tellback", "--rounds", "1", "--sizes", "60,80", "--count", "2", "--turns", "10", "--jobs", "6")
 
 
 def ran(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -18,12 +18,12 @@ def ran(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=55)
 
 
-def test_the_extraction_benchmark_runs_on_recollect_alone() -> None:
+def test_the_extraction_benchmark_runs_on_tellback_alone() -> None:
     done = ran(*FEW, "--json")
     assert done.returncode == 0, done.stderr
     result: dict[str, Any] = json.loads(done.stdout)
     assert result["failed"] == {}
-    numbers = result["numbers"]["recollect"]
+    numbers = result["numbers"]["tellback"]
     assert {*numbers} == {
         *("learn_60", "learn_80", "together_80"),
         *("turn_none", "turn_on_close", "turn_elsewhere", "paced_none", "paced_on_close", "paced_elsewhere"),
@@ -39,7 +39,7 @@ def test_the_extraction_benchmark_runs_on_recollect_alone() -> None:
 
 
 def test_too_few_memories_are_refused_without_a_traceback() -> None:
-    done = ran("--only", "recollect", "--sizes", "10")
+    done = ran("--only", "tellback", "--sizes", "10")
     assert done.returncode == 2
     assert "at least 60 memories" in done.stderr
     assert "Traceback" not in done.stderr

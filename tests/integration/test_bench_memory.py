@@ -122,7 +122,7 @@ def test_a_table_is_for_people(tmp_path: Path) -> None:
         [sys.executable, str(BENCH / "recall.py"), "--data", str(file)], capture_output=True, text=True, timeout=55
     )
     assert done.returncode == 0, done.stderr
-    for title in ("Recollect", "BM25 alone", "dense alone", "category 2", "static/"):
+    for title in ("Tellback", "BM25 alone", "dense alone", "category 2", "static/"):
         assert title in done.stdout
 
 
@@ -138,14 +138,14 @@ def test_a_file_without_questions_is_refused_without_a_traceback(tmp_path: Path,
     assert "Traceback" not in done.stderr
 
 
-def test_the_memory_benchmark_runs_on_recollect_alone() -> None:
-    command = [sys.executable, str(BENCH / "memory.py"), "--only", "recollect", "--rounds", "1", "--batch-ms", "5"]
+def test_the_memory_benchmark_runs_on_tellback_alone() -> None:
+    command = [sys.executable, str(BENCH / "memory.py"), "--only", "tellback", "--rounds", "1", "--batch-ms", "5"]
     few = ["--sizes", "60,120", "--cold-size", "60", "--users", "30", "--json"]
     done = subprocess.run([*command, *few], capture_output=True, text=True, timeout=55)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert result["failed"] == {}
-    numbers = result["numbers"]["recollect"]
+    numbers = result["numbers"]["tellback"]
     assert {*numbers} == {
         *("recall_60", "recall_120", "add_60", "add_120", "after_add_120"),
         *("first_60", "dropped_60", "recall_60_among_30"),

@@ -17,7 +17,7 @@ def ran(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_benchmark_of_sessions_runs_on_what_needs_no_server() -> None:
-    names = ["recollect-memory", "recollect-sqlite", "recollect-sqlalchemy"]
+    names = ["tellback-memory", "tellback-sqlite", "tellback-sqlalchemy"]
     few = ("--rounds", "1", "--lengths", "10,40", "--batch-ms", "5", "--skip-install")
     done = ran("--only", ",".join(names), *few, "--json")
     assert done.returncode == 0, done.stderr
@@ -28,11 +28,11 @@ def test_the_benchmark_of_sessions_runs_on_what_needs_no_server() -> None:
         assert {*kinds} == {"save_10", "save_40", "load_10", "load_40"}
         assert all(row["cpu_ms"]["median"] > 0 and row["wall_ms"]["min"] > 0 for row in kinds.values())
     # The table is for people.
-    assert "Recollect, SQLAlchemy, SQLite" in done.stderr
+    assert "Tellback, SQLAlchemy, SQLite" in done.stderr
 
 
 def test_odd_lengths_are_refused_without_a_traceback() -> None:
-    done = ran("--only", "recollect-memory", "--lengths", "11")
+    done = ran("--only", "tellback-memory", "--lengths", "11")
     assert done.returncode == 2
     assert "an even number, at least 10" in done.stderr
     assert "Traceback" not in done.stderr

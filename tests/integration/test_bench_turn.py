@@ -18,12 +18,12 @@ def ran(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=55)
 
 
-def test_the_turn_benchmark_runs_on_recollect_alone() -> None:
-    done = ran(*FEW, "--only", "recollect,recollect-telemetry", "--json")
+def test_the_turn_benchmark_runs_on_tellback_alone() -> None:
+    done = ran(*FEW, "--only", "tellback,tellback-telemetry", "--json")
     assert done.returncode == 0, done.stderr
     result: dict[str, Any] = json.loads(done.stdout)
     assert result["failed"] == {}
-    measured = result["numbers"]["recollect"]
+    measured = result["numbers"]["tellback"]
     pairs = {kind: row for kind, row in measured.items() if "/" in kind}
     numbers = {kind: row for kind, row in measured.items() if kind not in pairs}
     assert len(pairs) == 4
@@ -32,7 +32,7 @@ def test_the_turn_benchmark_runs_on_recollect_alone() -> None:
         *("loop", "recall", "context", "turn", "turn_memory", "chat_turn", "chat_turn_unbound"),
         *("chat", "chat_spaceless", "chat_skills", "stream_loop", "stream_turn", "chat_stream"),
     }
-    assert {*result["numbers"]["recollect-telemetry"]} == {"chat", "chat_spans"}
+    assert {*result["numbers"]["tellback-telemetry"]} == {"chat", "chat_spans"}
     assert all(row["cpu_ms"]["median"] > 0 and row["wall_ms"]["min"] > 0 for row in numbers.values())
     assert numbers["chat"]["found"]["median"] >= 0.95
     assert "found" not in numbers["turn"]
@@ -43,7 +43,7 @@ def test_the_turn_benchmark_runs_on_recollect_alone() -> None:
 
 
 def test_too_short_conversations_are_refused_without_a_traceback() -> None:
-    done = ran("--only", "recollect", "--length", "10")
+    done = ran("--only", "tellback", "--length", "10")
     assert done.returncode == 2
     assert "an even number, at least 36" in done.stderr
     assert "Traceback" not in done.stderr

@@ -1,4 +1,4 @@
-"""The command `recollect`, run as its users run it."""
+"""The command `tellback`, run as its users run it."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from pathlib import Path
 
 import pytest
 
-from recollect import Recollect
-from recollect.types.jobs import JobStatus
+from tellback import Tellback
+from tellback.types.jobs import JobStatus
 from tests.support.nursery import command
 
-COMMAND = (sys.executable, "-m", "recollect.cli")
-ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("RECOLLECT_")}
+COMMAND = (sys.executable, "-m", "tellback.cli")
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("TELLBACK_")}
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
-        return str(tmp_path / "recollect.db")
+        return str(tmp_path / "tellback.db")
     found: str = request.getfixturevalue("postgres_url")
     return found
 
@@ -47,8 +47,8 @@ async def worker(*arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
 
 
 async def test_a_worker_closes_what_is_stale(tmp_path: Path) -> None:
-    url = str(tmp_path / "recollect.db")
-    async with Recollect(url, worker=False) as rc:
+    url = str(tmp_path / "tellback.db")
+    async with Tellback(url, worker=False) as rc:
         talk = await rc.user("maya").conversations.create("chat")
         async with (
             worker("--url", url, "--extractor", "verbatim", "--close-stale-after", "0.0001"),
@@ -66,7 +66,7 @@ async def until_working(process: asyncio.subprocess.Process) -> None:
             assert line, "it ended before it worked"
 
 
-async def talked(rc: Recollect, text: str = "I moved to Lisbon.") -> str:
+async def talked(rc: Tellback, text: str = "I moved to Lisbon.") -> str:
     """A conversation of which a space should remember something; gives the space's id."""
     maya = rc.user("maya")
     space = await maya.memory.create_space("home")
@@ -78,7 +78,7 @@ async def talked(rc: Recollect, text: str = "I moved to Lisbon.") -> str:
 
 
 async def test_a_worker_that_runs_once_does_what_there_is_and_ends(url: str) -> None:
-    async with Recollect(url, worker=False) as rc:
+    async with Tellback(url, worker=False) as rc:
         space = await talked(rc)
         done = await asyncio.to_thread(run, "worker", "--url", url, "--once", "--extractor", "verbatim")
         assert (done.returncode, done.stdout) == (0, ""), done.stderr
@@ -88,15 +88,15 @@ async def test_a_worker_that_runs_once_does_what_there_is_and_ends(url: str) -> 
 
 
 async def test_where_to_work_may_stand_in_the_environment(tmp_path: Path) -> None:
-    url = str(tmp_path / "recollect.db")
-    done = await asyncio.to_thread(run, "worker", "--once", "--extractor", "verbatim", RECOLLECT_URL=url)
+    url = str(tmp_path / "tellback.db")
+    done = await asyncio.to_thread(run, "worker", "--once", "--extractor", "verbatim", TELLBACK_URL=url)
     assert done.returncode == 0, done.stderr
     assert url in done.stderr
 
 
 async def test_jobs_that_failed_are_told_by_the_exit_code(tmp_path: Path) -> None:
-    url = str(tmp_path / "recollect.db")
-    async with Recollect(url, worker=False) as rc:
+    url = str(tmp_path / "tellback.db")
+    async with Tellback(url, worker=False) as rc:
         await talked(rc)
         nobody = {"ANTHROPIC_API_KEY": "x", "ANTHROPIC_BASE_URL": "http://127.0.0.1:9"}
         model = ("--model", "claude-sonnet-5")
@@ -110,7 +110,7 @@ async def test_jobs_that_failed_are_told_by_the_exit_code(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 async def test_a_worker_follows_what_others_write_and_stops_when_told(url: str, number: signal.Signals) -> None:
-    async with Recollect(url, worker=False) as rc, worker("--url", url, "--extractor", "verbatim") as process:
+    async with Tellback(url, worker=False) as rc, worker("--url", url, "--extractor", "verbatim") as process:
         await until_working(process)
         space = await talked(rc)
         await rc.jobs.drain(30)
@@ -126,7 +126,7 @@ async def test_a_worker_follows_what_others_write_and_stops_when_told(url: str, 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--url", "mysql://x", "--extractor", "verbatim"], "not a store Recollect knows"),
+        (["--url", "mysql://x", "--extractor", "verbatim"], "not a store Tellback knows"),
         (["--url", "postgresql://127.0.0.1:1/none", "--extractor", "verbatim"], "cannot be reached"),
         (["--url", ":memory:", "--extractor", "llm"], "needs --model"),
         (["--url", ":memory:"], "needs --model"),
@@ -145,8 +145,8 @@ def test_mistakes_are_told_without_a_traceback(arguments: list[str], words: str)
 
 
 def test_without_its_extra_the_command_says_what_to_install() -> None:
-    code = "import sys; sys.modules['typer'] = None; from recollect.cli import main; main()"
+    code = "import sys; sys.modules['typer'] = None; from tellback.cli import main; main()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=False)
     assert done.returncode == 1
-    assert "pip install 'recollect[cli]'" in done.stderr
+    assert "pip install 'tellback[cli]'" in done.stderr
     assert "Traceback" not in done.stderr

@@ -1,4 +1,4 @@
-"""`recollect chat` on a real terminal: typed into, interrupted, and come back to."""
+"""`tellback chat` on a real terminal: typed into, interrupted, and come back to."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from recollect import Recollect
+from tellback import Tellback
 from tests.integration.providers.vendors import Anthropic
 from tests.integration.test_cli import COMMAND, ENVIRONMENT
 from tests.support.wire import Reply, Request, Wait, WireServer, sse_reply
@@ -98,7 +98,7 @@ async def terminal(*arguments: str, **environment: str) -> AsyncIterator[Termina
 
 
 async def test_ctrl_c_stops_an_answer_and_at_the_prompt_leaves(tmp_path: Path) -> None:
-    url = str(tmp_path / "recollect.db")
+    url = str(tmp_path / "tellback.db")
     async with WireServer(tell) as wire:
         keys = {"ANTHROPIC_API_KEY": "key", "ANTHROPIC_BASE_URL": wire.url}
         async with terminal("chat", "--url", url, "--user", "maya", **keys) as screen:
@@ -113,7 +113,7 @@ async def test_ctrl_c_stops_an_answer_and_at_the_prompt_leaves(tmp_path: Path) -
             screen.type("\x03")
             assert await screen.ended() == 130
             assert "Traceback" not in screen.shown
-    async with Recollect(url, worker=False) as rc:
+    async with Tellback(url, worker=False) as rc:
         maya = rc.user("maya")
         [talk] = await maya.conversations.list()
         said = [message.text for message in await maya.conversations.messages(talk.id) if message.role == "user"]
@@ -121,7 +121,7 @@ async def test_ctrl_c_stops_an_answer_and_at_the_prompt_leaves(tmp_path: Path) -
 
 
 async def test_without_anything_set_up_a_person_is_remembered(tmp_path: Path) -> None:
-    url = str(tmp_path / "recollect.db")
+    url = str(tmp_path / "tellback.db")
     async with terminal("chat", "--url", url) as screen:
         assert "No model is set up" in await screen.until("you> ")
         screen.type("I moved to Lisbon in March.\n")
@@ -141,7 +141,7 @@ async def test_without_anything_set_up_a_person_is_remembered(tmp_path: Path) ->
 async def test_a_single_answer_that_is_interrupted_ends_quietly(tmp_path: Path) -> None:
     async with WireServer(tell) as wire:
         process = await asyncio.create_subprocess_exec(
-            *(*COMMAND, "chat", "Tell me a story.", "--url", str(tmp_path / "recollect.db")),
+            *(*COMMAND, "chat", "Tell me a story.", "--url", str(tmp_path / "tellback.db")),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""The command `recollect keys`, run as its users run it."""
+"""The command `tellback keys`, run as its users run it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from recollect import Recollect
-from recollect.access import Keys
-from recollect.errors import NotAuthenticatedError
+from tellback import Tellback
+from tellback.access import Keys
+from tellback.errors import NotAuthenticatedError
 from tests.integration.test_cli import run
 from tests.integration.test_cli import url as url
 
@@ -25,7 +25,7 @@ async def keys(*arguments: str, **environment: str) -> str:
 
 
 async def test_a_key_is_made_listed_and_revoked(url: str) -> None:
-    async with Recollect(url, worker=False) as rc:
+    async with Tellback(url, worker=False) as rc:
         given = ("--role", "user", "--user", "maya", "--tenant", "acme", "--app", "web", "--name", "Phone")
         secret = (await keys("create", "--url", url, *given, "--expires", "90d", "--rate-limit", "7")).strip()
         key = await rc.keys.check(secret)
@@ -39,7 +39,7 @@ async def test_a_key_is_made_listed_and_revoked(url: str) -> None:
 
 
 async def test_the_secret_is_said_to_be_shown_once_and_is_alone_on_the_output(tmp_path: Path) -> None:
-    done = await asyncio.to_thread(run, "keys", "create", RECOLLECT_URL=str(tmp_path / "r.db"))
+    done = await asyncio.to_thread(run, "keys", "create", TELLBACK_URL=str(tmp_path / "r.db"))
     assert done.stdout.startswith("rk_")
     assert len(done.stdout.split()) == 1
     assert "cannot be shown again" in done.stderr
@@ -60,7 +60,7 @@ async def test_scripts_read_json(tmp_path: Path) -> None:
 
 async def test_the_list_is_for_people(tmp_path: Path) -> None:
     url = str(tmp_path / "r.db")
-    async with Recollect(url, worker=False) as rc:
+    async with Tellback(url, worker=False) as rc:
         first = await rc.keys.create("user", name="Maya's \x1b[31mphone", user_id="maya")
         second = await rc.keys.create("admin", tenant_id="acme", expires_at="2127-01-01T00:00:00Z")
         await rc.keys.revoke(first.key.id)
@@ -86,7 +86,7 @@ async def test_the_list_is_for_people(tmp_path: Path) -> None:
         (["create", "--url", "FILE", "--rate-limit", "0"], "--rate-limit"),
         (["create", "--url", ":memory:"], "in memory"),
         (["create", "--url", "sqlite://"], "in memory"),
-        (["create", "--url", "mysql://x"], "not a store Recollect knows"),
+        (["create", "--url", "mysql://x"], "not a store Tellback knows"),
         (["list", "--url", "postgresql://127.0.0.1:1/none"], "cannot be reached"),
         (["revoke", "--url", "FILE", "key_x"], "no API key 'key_x'"),
         (["list"], "--url"),

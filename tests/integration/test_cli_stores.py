@@ -7,10 +7,10 @@ import asyncio
 import pytest
 from typer.testing import CliRunner
 
-from recollect import Recollect
-from recollect.cli.commands import app
-from recollect.cli.looking import look
-from recollect.stores.catalogue import migrations
+from tellback import Tellback
+from tellback.cli.commands import app
+from tellback.cli.looking import look
+from tellback.stores.catalogue import migrations
 
 
 @pytest.mark.backend("PostgreSQL")
@@ -31,7 +31,7 @@ async def test_a_database_is_looked_at_migrated_and_looked_at_again(postgres_url
     found = await look(postgres_url)
     assert (found.exists, found.version, found.is_behind) == (True, newest, False)
     assert "secret" not in found.place
-    async with Recollect(postgres_url, worker=False) as rc:
+    async with Tellback(postgres_url, worker=False) as rc:
         await rc.user("maya").conversations.create("chat")
     code, told = await asyncio.to_thread(migrate, "--check")
     assert (code, "which is what this release needs" in told) == (0, True)

@@ -135,7 +135,7 @@ async def test_the_tutorial_runs_from_its_first_page_to_its_last(has_key: bool, 
             (tmp_path / name).write_text(code)
             if name.startswith("test_") and not has_key:  # once is enough: they use no key
                 await run(tmp_path / name, "-m", "pytest", "-q", "-p", "no:asyncio", has_key=False)
-        if command := re.search(r"^\$ recollect (serve .*)$", text, re.MULTILINE):
+        if command := re.search(r"^\$ tellback (serve .*)$", text, re.MULTILINE):
             async with served(tmp_path, command[1]) as url:
                 await run(extract(page, tmp_path, SERVED, url), has_key=has_key)
         elif BLOCK.search(text):
@@ -146,7 +146,7 @@ async def test_the_tutorial_runs_from_its_first_page_to_its_last(has_key: bool, 
 async def served(folder: Path, command: str) -> AsyncIterator[str]:
     """The server that a page starts, at an address of its own."""
     port = free_port()
-    process = await started(folder, "-m", "recollect.cli", *shlex.split(command), "--port", str(port))
+    process = await started(folder, "-m", "tellback.cli", *shlex.split(command), "--port", str(port))
     assert process.stdout is not None
     try:
         async with asyncio.timeout(40):

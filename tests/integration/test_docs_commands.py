@@ -1,4 +1,4 @@
-"""Every `recollect ...` that README and docs show is a command, with options, that there is."""
+"""Every `tellback ...` that README and docs show is a command, with options, that there is."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import typer
 
-from recollect.cli.commands import app
+from tellback.cli.commands import app
 from tests.integration.test_docs import PAGES, ROOT
 
 SHELL = re.compile(r"^```(?:console|bash|sh|shell)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-INLINE = re.compile(r"(?<!`)`(recollect [a-z][^`]*)`(?!`)")
+INLINE = re.compile(r"(?<!`)`(tellback [a-z][^`]*)`(?!`)")
 COMMAND: Any = typer.main.get_command(app)
 OPERATORS = {"|", "||", "&", "&&", ";", ">", ">>", "<", "2>"}
 
@@ -37,19 +37,19 @@ def lines(page: Path) -> Iterator[Line]:
     text = page.read_text()
     for block in SHELL.findall(text):
         for line in block.replace("\\\n", " ").splitlines():
-            yield from _recollects(page, line.removeprefix("$ "), whole=True)
+            yield from _tellbacks(page, line.removeprefix("$ "), whole=True)
     for span in INLINE.findall(SHELL.sub("", text)):
-        yield from _recollects(page, span, whole=False)
+        yield from _tellbacks(page, span, whole=False)
 
 
-def _recollects(page: Path, line: str, *, whole: bool) -> Iterator[Line]:
+def _tellbacks(page: Path, line: str, *, whole: bool) -> Iterator[Line]:
     try:
         words = shlex.split(line, comments=True)
     except ValueError:  # what a command printed
         return
     while words and re.fullmatch(r"[A-Z_]+=.*|sudo|exec|time|uv|run", words[0]):
         words.pop(0)
-    if words[:1] != ["recollect"]:
+    if words[:1] != ["tellback"]:
         return
     end = next((place for place, word in enumerate(words) if word in OPERATORS), len(words))
     yield Line(page, tuple(words[1:end]), whole)
@@ -118,9 +118,9 @@ def test_the_commands_that_a_page_shows_are_there(page: Path) -> None:
         ("serve --prot 8000", "has no option --prot"),
         ("serve --port", "gives --port no value"),
         ("swerve", "has no command 'swerve'"),
-        ("keys create --url recollect.db --role app", None),
+        ("keys create --url tellback.db --role app", None),
         ("keys revoke", "has too few words"),
-        ("keys list --url recollect.db two words", "has too many words"),
+        ("keys list --url tellback.db two words", "has too many words"),
     ],
 )
 def test_a_line_that_would_not_run_is_found(words: str, expected: str | None) -> None:

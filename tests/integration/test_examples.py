@@ -19,7 +19,7 @@ from tests.support.local_model import needed_model_file
 from tests.support.wire import WireServer, json_reply
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-NOTHING_SET_UP = ("RECOLLECT_MODEL", "offline")
+NOTHING_SET_UP = ("TELLBACK_MODEL", "offline")
 """An Ollama that runs on this machine would be found otherwise."""
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import asyncpg
 import pytest
 
-from recollect import ChatRequest, Recollect, SchemaVersionError, StoreUnavailableError
-from recollect.stores import PostgresStore
-from recollect.stores.postgres import engine as engines
-from recollect.testing import FunctionModel, ScriptedModel, says
+from tellback import ChatRequest, SchemaVersionError, StoreUnavailableError, Tellback
+from tellback.stores import PostgresStore
+from tellback.stores.postgres import engine as engines
+from tellback.testing import FunctionModel, ScriptedModel, says
 from tests.support.postgres import PostgresServer
 
 
@@ -24,7 +24,7 @@ def as_user(url: str, user: str) -> str:
 
 
 async def write_and_read(url: str) -> None:
-    async with Recollect(url) as rc:
+    async with Tellback(url) as rc:
         talks = rc.user("maya").conversations
         talk = await talks.create("chat")
         await talks.append_user_message(talk.id, "hello")
@@ -32,7 +32,7 @@ async def write_and_read(url: str) -> None:
         assert [event.type for event in await rc.events.read()][-1] == "message.appended"
 
 
-@pytest.mark.parametrize("schema", ["recollect", "MySchema", "my schema", "public,x", 'quo"te', "naïve"])
+@pytest.mark.parametrize("schema", ["tellback", "MySchema", "my schema", "public,x", 'quo"te', "naïve"])
 async def test_tables_live_in_the_schema_that_was_named(
     postgres_server: PostgresServer, postgres_url: str, schema: str
 ) -> None:
@@ -46,7 +46,7 @@ async def test_tables_live_in_the_schema_that_was_named(
 
 
 async def test_two_schemas_of_one_database_are_apart(postgres_url: str) -> None:
-    async with Recollect(f"{postgres_url}?schema=one") as one, Recollect(f"{postgres_url}?schema=two") as two:
+    async with Tellback(f"{postgres_url}?schema=one") as one, Tellback(f"{postgres_url}?schema=two") as two:
         talk = await one.user("maya").conversations.create("chat")
         assert await two.user("maya").conversations.get(talk.id) is None
         assert await two.events.read() == []
@@ -59,13 +59,13 @@ async def test_a_login_needs_no_more_than_the_role(postgres_server: PostgresServ
         f"CREATE ROLE app_{name} LOGIN",
         f"CREATE ROLE quiet_{name} LOGIN NOINHERIT",
         f"CREATE ROLE stranger_{name} LOGIN",
-        f"GRANT recollect_app TO app_{name}, quiet_{name}",
+        f"GRANT tellback_app TO app_{name}, quiet_{name}",
     ):
         postgres_server.psql(statement)
     try:
         await write_and_read(as_user(postgres_url, f"app_{name}"))
         await write_and_read(as_user(postgres_url, f"quiet_{name}"))
-        with pytest.raises(StoreUnavailableError, match="GRANT recollect_app"):
+        with pytest.raises(StoreUnavailableError, match="GRANT tellback_app"):
             await write_and_read(as_user(postgres_url, f"stranger_{name}"))
     finally:
         postgres_server.psql(f"DROP ROLE app_{name}, quiet_{name}, stranger_{name}")
@@ -81,10 +81,10 @@ async def test_an_owner_without_rights_of_its_own_uses_what_was_made_for_it(
     try:
         with pytest.raises(SchemaVersionError, match="made beforehand"):
             await write_and_read(as_user(postgres_url, owner))
-        postgres_server.psql(f"CREATE SCHEMA recollect AUTHORIZATION {owner}", name)
-        postgres_server.psql(f"GRANT recollect_app TO {owner}")
+        postgres_server.psql(f"CREATE SCHEMA tellback AUTHORIZATION {owner}", name)
+        postgres_server.psql(f"GRANT tellback_app TO {owner}")
         await write_and_read(as_user(postgres_url, owner))
-        owners = postgres_server.psql("SELECT DISTINCT tableowner FROM pg_tables WHERE schemaname = 'recollect'", name)
+        owners = postgres_server.psql("SELECT DISTINCT tableowner FROM pg_tables WHERE schemaname = 'tellback'", name)
         assert owners == owner
     finally:
         postgres_server.psql(f"DROP OWNED BY {owner} CASCADE", name)
@@ -101,7 +101,7 @@ async def test_a_session_that_breaks_for_a_moment_does_not_cost_the_turn(
         await gate.wait()
         return "first"
 
-    async with Recollect(postgres_url) as one, Recollect(postgres_url) as two:
+    async with Tellback(postgres_url) as one, Tellback(postgres_url) as two:
         talk = await one.user("maya").conversations.create("chat")
         first = asyncio.create_task(one.user("maya").conversations.run_turn(talk.id, FunctionModel(answer), "1"))
         await asyncio.wait_for(reached.wait(), 10)
@@ -119,7 +119,7 @@ async def test_a_session_that_breaks_for_a_moment_does_not_cost_the_turn(
 
 
 async def test_an_owner_that_is_gone_is_seen_by_everyone_who_looks_at_once(postgres_url: str) -> None:
-    async with Recollect(postgres_url) as rc:
+    async with Tellback(postgres_url) as rc:
         loop = asyncio.get_running_loop()
         until = loop.time() + engines.MISSED_SECONDS + 1
 
@@ -135,7 +135,7 @@ async def test_an_owner_that_is_gone_is_seen_by_everyone_who_looks_at_once(postg
 
 
 async def test_an_owner_that_was_away_long_ago_has_its_time_again(postgres_url: str) -> None:
-    async with Recollect(postgres_url) as rc:
+    async with Tellback(postgres_url) as rc:
         assert await rc.store.is_alive("pg|123456789") is None
         await asyncio.sleep(engines.MISSED_SECONDS + 0.5)
         assert await rc.store.is_alive("pg|123456789") is None
@@ -146,7 +146,7 @@ async def test_a_session_refused_for_a_while_comes_back(
 ) -> None:
     store = PostgresStore(postgres_url)
     engine: Any = store._engine
-    async with Recollect(store) as rc:
+    async with Tellback(store) as rc:
         talks = rc.user("maya").conversations
         talk = await talks.create("chat")
         allowed = engine._prepare
@@ -164,7 +164,7 @@ async def test_a_session_refused_for_a_while_comes_back(
 async def test_cancelling_anywhere_leaves_every_connection_clean(
     postgres_server: PostgresServer, postgres_url: str
 ) -> None:
-    async with Recollect(f"{postgres_url}?pool_size=2") as rc:
+    async with Tellback(f"{postgres_url}?pool_size=2") as rc:
         talks = rc.user("maya").conversations
         talk = await talks.create("chat")
         for n in range(60):
@@ -180,16 +180,16 @@ async def test_cancelling_anywhere_leaves_every_connection_clean(
 
 
 async def test_another_event_loop_is_refused_by_name(postgres_url: str) -> None:
-    from recollect import ConfigurationError
+    from tellback import ConfigurationError
 
-    async with Recollect(postgres_url) as rc:
+    async with Tellback(postgres_url) as rc:
         talks = rc.user("maya").conversations
         with pytest.raises(ConfigurationError, match="another event loop"):
             await asyncio.to_thread(lambda: asyncio.run(talks.list()))
 
 
 async def test_a_connection_that_the_pool_took_back_hides_no_error() -> None:
-    from recollect.stores.postgres.undoing import undo
+    from tellback.stores.postgres.undoing import undo
 
     class TakenBack:
         """What the driver gives once it has taken a connection back after a timeout."""

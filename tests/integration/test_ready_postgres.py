@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from recollect import Recollect
+from tellback import Tellback
 from tests.support.ready_postgres import Connection, ReadyDatabases
 
 
@@ -26,11 +26,11 @@ def execute(url: str, statement: str) -> None:
 
 def rows(url: str) -> int:
     with psycopg.connect(url) as connection:
-        return connection.execute("SELECT FROM recollect.messages").rowcount
+        return connection.execute("SELECT FROM tellback.messages").rowcount
 
 
 async def talk(url: str) -> None:
-    async with Recollect(url, embedder=None) as rc:
+    async with Tellback(url, embedder=None) as rc:
         log = rc.user("maya").conversations
         await log.append_user_message((await log.create("chat")).id, "Hello")
 
@@ -57,16 +57,16 @@ async def test_rows_are_gone_and_sequences_begin_again(databases: ReadyDatabases
 @pytest.mark.parametrize(
     "statement",
     [
-        "ALTER TABLE recollect.messages ADD COLUMN mood TEXT",
-        "ALTER TABLE recollect.messages DISABLE ROW LEVEL SECURITY",
+        "ALTER TABLE tellback.messages ADD COLUMN mood TEXT",
+        "ALTER TABLE tellback.messages DISABLE ROW LEVEL SECURITY",
         "CREATE TABLE other (id BIGINT)",
-        "DROP TABLE recollect.messages CASCADE",
+        "DROP TABLE tellback.messages CASCADE",
         "DROP EXTENSION IF EXISTS vector CASCADE; CREATE SCHEMA instead",
-        "GRANT SELECT ON recollect.messages TO PUBLIC",
-        "UPDATE recollect.recollect_migrations SET version = version + 100 WHERE version = 1",
-        "DELETE FROM recollect.recollect_migrations WHERE version = 1",
+        "GRANT SELECT ON tellback.messages TO PUBLIC",
+        "UPDATE tellback.tellback_migrations SET version = version + 100 WHERE version = 1",
+        "DELETE FROM tellback.tellback_migrations WHERE version = 1",
         "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET lock_timeout = 7', current_database()); END $$",
-        "COMMENT ON TABLE recollect.procrastinate_jobs IS 'old'",
+        "COMMENT ON TABLE tellback.procrastinate_jobs IS 'old'",
     ],
 )
 def test_a_changed_database_is_replaced(databases: ReadyDatabases, statement: str) -> None:
@@ -92,7 +92,7 @@ def test_a_database_that_someone_is_still_connected_to_is_replaced(
 def test_a_database_with_very_many_rows_is_replaced(databases: ReadyDatabases, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.support.ready_postgres.MANY_ROWS", 2)
     with databases.lend() as first:
-        execute(first, "INSERT INTO recollect.procrastinate_workers (last_heartbeat) VALUES (now()), (now()), (now())")
+        execute(first, "INSERT INTO tellback.procrastinate_workers (last_heartbeat) VALUES (now()), (now()), (now())")
     with databases.lend() as second:
         assert second != first
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from recollect import Recollect
-from recollect.server import ServerSettings, create_app
-from recollect.wire.problems import CODES
+from tellback import Tellback
+from tellback.server import ServerSettings, create_app
+from tellback.wire.problems import CODES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "rest.md").read_text()
 
 
 def test_every_operation_is_on_the_page_and_no_other() -> None:
-    described = create_app(Recollect(":memory:")).openapi()["paths"]
+    described = create_app(Tellback(":memory:")).openapi()["paths"]
     there = {f"{method.upper()} {path}" for path, methods in described.items() for method in methods}
     assert set(re.findall(r"^\| `([A-Z]+ /\S+)` \|", PAGE, re.MULTILINE)) == there
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from tools.reference import WRITERS, explained_at
 
-import recollect
+import tellback
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -96,7 +96,7 @@ def test_the_site_is_built_without_a_warning_explains_every_name_and_loads_nothi
     assert "No issues found" in done.stdout + done.stderr
 
     site = tmp_path / CONFIG["site_dir"]
-    exported = {explained_at(name) for name in recollect.__all__ if name != "__version__"}
+    exported = {explained_at(name) for name in tellback.__all__ if name != "__version__"}
     assert exported - documented(site) == set()
     assert [found for found in loaded(site) if re.match(r"(https?:)?//", found[1])] == []
     index = json.loads((site / "search.json").read_text())

@@ -15,15 +15,15 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from recollect import EmbeddingError, NotFoundError, ProviderOverloadedError, Recollect, telemetry
-from recollect.embed import OpenAIEmbedder
-from recollect.jobs import Jobs, open_worker
-from recollect.stores import JobEnd, Store, open_store
-from recollect.telemetry.source import CAPTURE_VARIABLE
-from recollect.testing import ScriptedModel, answers, calls, raises, says
-from recollect.testing.jobs.fixtures import until_over
-from recollect.testing.jobs.working import KIND, QUICK, Work, queue, spaces
-from recollect.types.jobs import Job
+from tellback import EmbeddingError, NotFoundError, ProviderOverloadedError, Tellback, telemetry
+from tellback.embed import OpenAIEmbedder
+from tellback.jobs import Jobs, open_worker
+from tellback.stores import JobEnd, Store, open_store
+from tellback.telemetry.source import CAPTURE_VARIABLE
+from tellback.testing import ScriptedModel, answers, calls, raises, says
+from tellback.testing.jobs.fixtures import until_over
+from tellback.testing.jobs.working import KIND, QUICK, Work, queue, spaces
+from tellback.types.jobs import Job
 from tests.support.wire import Reply, Request, WireServer, json_reply
 
 
@@ -44,7 +44,7 @@ def exporter(monkeypatch: pytest.MonkeyPatch, provider: TracerProvider) -> Itera
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Store]:
-    store = open_store(str(tmp_path / "recollect.db"))
+    store = open_store(str(tmp_path / "tellback.db"))
     await store.open()
     yield store
     await store.close()
@@ -65,7 +65,7 @@ def parent(span: ReadableSpan) -> int | None:
 async def test_every_way_to_recall_is_a_span_that_counts_its_hits(
     exporter: InMemorySpanExporter, provider: TracerProvider
 ) -> None:
-    async with Recollect(":memory:", worker=False) as rc:
+    async with Tellback(":memory:", worker=False) as rc:
         memory = rc.user("maya").memory
         space = await memory.create_space("home")
         await memory.add_atom(space.id, "Maya lives in Lisbon.")
@@ -81,10 +81,10 @@ async def test_every_way_to_recall_is_a_span_that_counts_its_hits(
     for span, hits in zip(found, (1, 2, 2), strict=True):
         assert parent(span) == asking.get_span_context().span_id
         assert attributes(span) == {
-            "recollect.recall.mode": span.name.removeprefix("recall "),
-            "recollect.recall.hits": hits,
-            "recollect.recall.candidates": 2,
-            "recollect.space.id": space.id,
+            "tellback.recall.mode": span.name.removeprefix("recall "),
+            "tellback.recall.hits": hits,
+            "tellback.recall.candidates": 2,
+            "tellback.space.id": space.id,
         }
     assert attributes(lost)["error.type"] == "NotFoundError"
     assert not any("Lisbon" in span.to_json() for span in exporter.get_finished_spans())
@@ -99,7 +99,7 @@ async def test_tools_of_a_turn_are_below_what_is_current(
         """How the weather is."""
         return "sunny"
 
-    async with Recollect(":memory:", model=model, worker=False) as rc:
+    async with Tellback(":memory:", model=model, worker=False) as rc:
         maya = rc.user("maya")
         talk = await maya.conversations.create("chat")
         with provider.get_tracer("test").start_as_current_span("request") as request:
@@ -120,7 +120,7 @@ async def test_a_turn_is_one_trace_from_recall_to_the_answer(exporter: InMemoryS
         return "a secret place"
 
     model = ScriptedModel([calls("look", place="Lisbon"), says("A secret answer.")])
-    async with Recollect(":memory:", worker=False) as rc:
+    async with Tellback(":memory:", worker=False) as rc:
         maya = rc.user("maya")
         if door == "chat":
             reply: Any = await maya.chat("A secret question?", model=model, tools=[look])
@@ -148,7 +148,7 @@ async def test_a_turn_whose_model_fails_is_an_error_down_to_the_call(
     exporter: InMemorySpanExporter, streams: bool
 ) -> None:
     model = ScriptedModel([raises(ProviderOverloadedError("too busy"))])
-    async with Recollect(":memory:", worker=False) as rc:
+    async with Tellback(":memory:", worker=False) as rc:
         maya = rc.user("maya")
         talk = await maya.conversations.create("chat")
         items = maya.conversations.stream_turn(talk.id, model, "Hello?")
@@ -163,14 +163,14 @@ async def test_a_turn_whose_model_fails_is_an_error_down_to_the_call(
 
 
 async def test_a_stream_that_is_closed_ends_its_spans(exporter: InMemorySpanExporter) -> None:
-    async with Recollect(":memory:", worker=False) as rc:
+    async with Tellback(":memory:", worker=False) as rc:
         maya = rc.user("maya")
         talk = await maya.conversations.create("chat")
         items = maya.conversations.stream_turn(talk.id, ScriptedModel([says("One, two.")]), "Count!")
         await anext(items)
         await items.aclose()
     assert [span.name for span in exporter.get_finished_spans()] == ["chat scripted", "invoke_agent"]
-    assert all(attributes(span)["recollect.cancelled"] for span in exporter.get_finished_spans())
+    assert all(attributes(span)["tellback.cancelled"] for span in exporter.get_finished_spans())
 
 
 async def test_an_attempt_at_a_job_is_a_trace_of_its_own(
@@ -195,11 +195,11 @@ async def test_an_attempt_at_a_job_is_a_trace_of_its_own(
     assert (span.name, span.kind, span.parent) == ("process job extract", SpanKind.CONSUMER, None)
     assert attributes(span) == {
         "gen_ai.conversation.id": job.conversation_id,
-        "recollect.space.id": space.id,
-        "recollect.job.id": job.id,
-        "recollect.job.kind": "extract",
-        "recollect.job.attempt": 1,
-        "recollect.job.outcome": "done",
+        "tellback.space.id": space.id,
+        "tellback.job.id": job.id,
+        "tellback.job.kind": "extract",
+        "tellback.job.attempt": 1,
+        "tellback.job.outcome": "done",
     }
     assert parent(model) == span.get_span_context().span_id  # type: ignore[union-attr]
     assert attributes(model)["gen_ai.conversation.id"] == job.conversation_id
@@ -207,7 +207,7 @@ async def test_an_attempt_at_a_job_is_a_trace_of_its_own(
 
 async def test_model_calls_of_an_extraction_are_below_its_job(exporter: InMemorySpanExporter) -> None:
     model = ScriptedModel([says("no JSON"), answers({"facts": [], "entities": []})])
-    async with Recollect(":memory:", model=model, worker=QUICK) as rc:
+    async with Tellback(":memory:", model=model, worker=QUICK) as rc:
         memory, talks = rc.user("maya").memory, rc.user("maya").conversations
         space = await memory.create_space("home")
         talk = await talks.create("chat")
@@ -227,7 +227,7 @@ async def test_model_calls_of_an_extraction_are_below_its_job(exporter: InMemory
 
 
 async def test_the_model_call_behind_a_summary_is_a_span(exporter: InMemorySpanExporter) -> None:
-    async with Recollect(":memory:", worker=False) as rc:
+    async with Tellback(":memory:", worker=False) as rc:
         talks = rc.user("maya").conversations
         talk = await talks.create("chat")
         await talks.append_turn(talk.id, "I live in Porto.", {"content": "I see."})
@@ -250,9 +250,9 @@ async def test_each_attempt_says_what_came_of_it(
     await until_over(Jobs(store), await queue(store, space, behaviour))
     await worker.close()
     spans = named(exporter, "process job ")
-    assert [attributes(span)["recollect.job.outcome"] for span in spans] == outcomes
+    assert [attributes(span)["tellback.job.outcome"] for span in spans] == outcomes
     for span in spans:
-        has_failed = attributes(span)["recollect.job.outcome"] in ("retry", "failed")
+        has_failed = attributes(span)["tellback.job.outcome"] in ("retry", "failed")
         assert (span.status.status_code is StatusCode.ERROR) == has_failed
         assert attributes(span).get("error.type") == ("ValueError" if has_failed else None)
         assert "no good" not in span.to_json()
@@ -268,7 +268,7 @@ async def test_a_job_that_is_put_back_is_no_error(exporter: InMemorySpanExporter
         await work.holding.wait()
     await worker.close()
     [span] = named(exporter, "process job ")
-    assert attributes(span)["recollect.job.outcome"] == "put_back"
+    assert attributes(span)["tellback.job.outcome"] == "put_back"
     assert span.status.status_code is StatusCode.UNSET
 
 
@@ -292,7 +292,7 @@ async def test_a_request_for_vectors_is_a_span(exporter: InMemorySpanExporter) -
         "gen_ai.provider.name": "openai",
         "gen_ai.request.model": "text-embedding-3-small",
         "gen_ai.embeddings.dimension.count": 2,
-        "recollect.embeddings.texts": 2,
+        "tellback.embeddings.texts": 2,
     }
     assert attributes(bad)["error.type"] == "EmbeddingError"
     assert "secret" not in bad.to_json()
@@ -306,14 +306,14 @@ def run(code: str) -> str:
 
 TURN = """
 import asyncio, sys
-from recollect import Recollect
-from recollect.testing import ScriptedModel, calls, raises, says
+from tellback import Tellback
+from tellback.testing import ScriptedModel, calls, raises, says
 
 async def add(x: int) -> int:
     return x + 1
 
 async def main() -> None:
-    async with Recollect(":memory:", model=ScriptedModel([calls("add", x=1), says("2")]), worker=False) as rc:
+    async with Tellback(":memory:", model=ScriptedModel([calls("add", x=1), says("2")]), worker=False) as rc:
         maya = rc.user("maya")
         space = await maya.memory.create_space("home")
         talk = await maya.conversations.create("chat")
@@ -333,7 +333,7 @@ class Hidden:
             raise ModuleNotFoundError(name)
 
 sys.meta_path.insert(0, Hidden())
-from recollect import telemetry
+from tellback import telemetry
 telemetry.configure(capture_content=True)
 """
 
@@ -349,7 +349,7 @@ def test_without_the_extra_everything_else_works() -> None:
 
 LATER = """
 from opentelemetry import trace
-from recollect import telemetry
+from tellback import telemetry
 assert telemetry.tracer() is None
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -374,7 +374,7 @@ async def test_a_turn_says_what_was_said_where_content_is_captured(
 ) -> None:
     telemetry.configure(tracer_provider=provider, capture_content=True)
     model = ScriptedModel([says("Sunny.")])
-    async with Recollect(":memory:", worker=False) as rc:
+    async with Tellback(":memory:", worker=False) as rc:
         talks = rc.user("maya").conversations
         talk = await talks.create("chat")
         if streams:

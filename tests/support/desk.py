@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, Field
 
-from recollect import (
+from tellback import (
     User,
     message_text,
     tool,
 )
-from recollect.agent import (
+from tellback.agent import (
     END_ROUTE,
     Agent,
     Response,
@@ -24,8 +24,8 @@ from recollect.agent import (
     session_data_to_state,
     session_state_to_data,
 )
-from recollect.testing import ScriptedModel, understands
-from recollect.types.conversations import StoredMessage
+from tellback.testing import ScriptedModel, understands
+from tellback.types.conversations import StoredMessage
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
 WHOLE = "Two of us to Rome, please."

@@ -20,7 +20,7 @@ def calling(app: Any, secret: str | None = None, user: str | None = None) -> htt
     """A client of an app in this process, with an API key and for a user if they are given."""
     headers = {} if secret is None else {"Authorization": f"Bearer {secret}"}
     if user is not None:
-        headers["X-Recollect-User"] = quote(user, safe="")
+        headers["X-Tellback-User"] = quote(user, safe="")
     transport = httpx2.ASGITransport(app)
     return httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1", headers=headers)
 

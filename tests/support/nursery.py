@@ -81,9 +81,9 @@ async def fork(program: str, errors: int) -> ForkedProcess:
 
 
 def command(*arguments: str, env: Mapping[str, str], seconds: float) -> subprocess.CompletedProcess[str]:
-    """Run `recollect` with these arguments and this environment, as `subprocess.run` would."""
+    """Run `tellback` with these arguments and this environment, as `subprocess.run` would."""
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
-        code = _ended({"command": ["recollect", *arguments], "env": dict(env)}, out, errors, seconds)
+        code = _ended({"command": ["tellback", *arguments], "env": dict(env)}, out, errors, seconds)
         return subprocess.CompletedProcess(arguments, code, _text(out), _text(errors))
 
 
@@ -144,9 +144,9 @@ def _end(order: socket.socket, started: subprocess.Popen[bytes]) -> None:
 
 
 def main() -> None:
-    import recollect.app
-    import recollect.cli.commands
-    import recollect.stores.postgres  # so that no child has to
+    import tellback.app
+    import tellback.cli.commands
+    import tellback.stores.postgres  # so that no child has to
     from tests.support.programs import run
 
     def become(order: Order) -> None:
@@ -157,7 +157,7 @@ def main() -> None:
         if "script" in order:
             return _run_script(Path(order["script"]))
         sys.argv = order["command"]
-        return recollect.cli.main()
+        return tellback.cli.main()
 
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # those who watch a child need nobody to wait for them
     with socket.socket(fileno=0) as orders:

@@ -28,7 +28,7 @@ class PostgresServer:
         self._as_root = os.geteuid() == 0
         if self._as_root:  # PostgreSQL refuses to run as root
             _let_through(self._bin)
-        self.folder = Path(tempfile.mkdtemp(prefix="recollect-pg-"))
+        self.folder = Path(tempfile.mkdtemp(prefix="tellback-pg-"))
         self.port = _free_port()
         self._process: subprocess.Popen[bytes] | None = None
         if self._as_root:

@@ -17,14 +17,14 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from recollect import Recollect
-from recollect.conversations import Conversations
-from recollect.errors import RecollectError, StoreError
-from recollect.stores.catalogue import migrations, statements
-from recollect.stores.sqlite import SqliteStore
-from recollect.testing import FunctionModel, Step, calls, says
-from recollect.types import ToolCall
-from recollect.types.conversations import StoredMessage
+from tellback import Tellback
+from tellback.conversations import Conversations
+from tellback.errors import StoreError, TellbackError
+from tellback.stores.catalogue import migrations, statements
+from tellback.stores.sqlite import SqliteStore
+from tellback.testing import FunctionModel, Step, calls, says
+from tellback.types import ToolCall
+from tellback.types.conversations import StoredMessage
 
 Job = dict[str, Any]
 USER = "maya"
@@ -71,7 +71,7 @@ async def load(job: Job) -> None:
     """Write by every door at once, until somebody ends it."""
     rng = random.Random(job["seed"])
     tag = job["tag"]
-    async with Recollect(job["url"], summary_every=5) as rc:
+    async with Tellback(job["url"], summary_every=5) as rc:
         log = rc.user(USER).conversations
         own = await log.create("crash")
         say(created=own.id)
@@ -122,7 +122,7 @@ async def _whatever_the_store_does(work: Callable[[], Awaitable[None]]) -> None:
 
 async def append(job: Job) -> None:
     """Append so many messages, one after the other, with a rest between them if told so."""
-    async with Recollect(job["url"], summary_every=None) as rc:
+    async with Tellback(job["url"], summary_every=None) as rc:
         log = rc.user(USER).conversations
         for number in range(job["count"]):
             id = job["conversations"][number % len(job["conversations"])]
@@ -132,7 +132,7 @@ async def append(job: Job) -> None:
 
 async def append_keyed(job: Job) -> None:
     """Append the messages of the given idempotency keys, in turn, all at once."""
-    async with Recollect(job["url"], summary_every=None) as rc:
+    async with Tellback(job["url"], summary_every=None) as rc:
         log = rc.user(USER).conversations
 
         async def one(key: str) -> None:
@@ -146,7 +146,7 @@ async def append_keyed(job: Job) -> None:
 
 async def run_turns(job: Job) -> None:
     """Run so many turns with a tool, one after the other."""
-    async with Recollect(job["url"], summary_every=None) as rc:
+    async with Tellback(job["url"], summary_every=None) as rc:
         log = rc.user(USER).conversations
         model = tool_model(job["tag"], delay=0.005)
 
@@ -162,7 +162,7 @@ async def run_turns(job: Job) -> None:
 
 async def hold_turn(job: Job) -> None:
     """Run a turn that stays in its tool until it is sent another line."""
-    async with Recollect(job["url"], summary_every=None) as rc:
+    async with Tellback(job["url"], summary_every=None) as rc:
         log = rc.user(USER).conversations
         outcome = await log.run_turn(
             job["conversation"], tool_model("holder"), "Hold on.", tools=[_holding(log, job["conversation"])]
@@ -182,7 +182,7 @@ def _holding(log: Conversations, id: str) -> Callable[[str], Awaitable[str]]:
 
 async def open_once(job: Job) -> None:
     """Open a store that may not exist yet, and write into it."""
-    async with Recollect(job["url"]) as rc:
+    async with Tellback(job["url"]) as rc:
         log = rc.user(USER).conversations
         conversation = await log.create("race")
         acknowledge(await log.append_user_message(conversation.id, "first"))
@@ -196,13 +196,13 @@ async def without_rights(job: Job) -> None:
     os.setuid(65534)
     doing = "open"
     try:
-        async with Recollect(job["url"], summary_every=None) as rc:
+        async with Tellback(job["url"], summary_every=None) as rc:
             log = rc.user(USER).conversations
             doing = "read"
             say(read=[message.text for message in await log.messages(job["conversation"])])
             doing = "write"
             acknowledge(await log.append_user_message(job["conversation"], "by nobody"))
-    except RecollectError as error:
+    except TellbackError as error:
         say(error=type(error).__name__, doing=doing, text=str(error))
 
 

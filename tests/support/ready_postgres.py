@@ -16,9 +16,9 @@ from typing import Any
 
 import psycopg
 
-from recollect.jobs.postgres.schema import prepare_schema
-from recollect.stores import open_store
-from recollect.stores.postgres import PostgresStore
+from tellback.jobs.postgres.schema import prepare_schema
+from tellback.stores import open_store
+from tellback.stores.postgres import PostgresStore
 from tests.support.postgres import PostgresServer
 
 TEMPLATE = "ready_template"
@@ -33,7 +33,7 @@ _CATALOGUES = (
     *("pg_attrdef", "pg_attribute", "pg_class", "pg_constraint", "pg_default_acl", "pg_description", "pg_enum"),
     *("pg_extension", "pg_index", "pg_namespace", "pg_policy", "pg_proc", "pg_rewrite", "pg_trigger", "pg_type"),
 )
-_MIGRATIONS = "recollect.recollect_migrations"
+_MIGRATIONS = "tellback.tellback_migrations"
 
 _SHAPE = "SELECT {}, (SELECT xmin::text FROM pg_database WHERE datname = current_database()), {}".format(
     # Each change of a row is a later transaction's, and the number of rows tells of those that are gone.
@@ -44,8 +44,8 @@ _SHAPE = "SELECT {}, (SELECT xmin::text FROM pg_database WHERE datname = current
     " WHERE datname = current_database())",
 )
 _TABLES = (
-    "SELECT oid::regclass::text FROM pg_class WHERE relkind = 'r' AND relnamespace = 'recollect'::regnamespace"
-    " AND relname <> 'recollect_migrations' ORDER BY 1"
+    "SELECT oid::regclass::text FROM pg_class WHERE relkind = 'r' AND relnamespace = 'tellback'::regnamespace"
+    " AND relname <> 'tellback_migrations' ORDER BY 1"
 )
 _OTHERS = (
     "SELECT count(*) FROM pg_stat_activity"

@@ -8,9 +8,9 @@ from typing import Any
 
 import httpx2
 
-from recollect import Recollect
-from recollect.server import ServerSettings, create_app
-from recollect.types.access import Role
+from tellback import Tellback
+from tellback.server import ServerSettings, create_app
+from tellback.types.access import Role
 from tests.support.http_server import calling
 
 Rest = httpx2.AsyncClient
@@ -18,7 +18,7 @@ Rest = httpx2.AsyncClient
 
 @asynccontextmanager
 async def asking(
-    rc: Recollect,
+    rc: Tellback,
     user: str | None = "maya",
     *,
     role: Role | None = None,

@@ -69,7 +69,7 @@ BODIES: dict[str, Any] = {
     "close_everyones_stale": {"olderThan": 1_000_000},
     "replay_conversations": {},
     "create_key": {"role": "app"},
-    "create_chat_completion": {"model": "recollect", "messages": [{"role": "user", "content": "Hello"}]},
+    "create_chat_completion": {"model": "tellback", "messages": [{"role": "user", "content": "Hello"}]},
 }
 QUERIES: dict[str, dict[str, str]] = {
     "find_conversation": {"namespace": "talks", "sessionId": "$talk"},
@@ -79,7 +79,7 @@ QUERIES: dict[str, dict[str, str]] = {
     "get_usage": {"jobId": "$job"},
     "get_diagram": {"sessionId": "$session"},
 }
-HEADERS: dict[str, dict[str, str]] = {"create_chat_completion": {"X-Recollect-Conversation": "$conversation"}}
+HEADERS: dict[str, dict[str, str]] = {"create_chat_completion": {"X-Tellback-Conversation": "$conversation"}}
 ENDLESS = frozenset({"follow_events"})
 """What never ends by itself, and is tested by a real connection."""
 
@@ -144,7 +144,7 @@ def missing(document: dict[str, Any], operation: Operation) -> list[str]:
         if operation.id not in BODIES:
             return ["a body"]
         named += _properties(document, body["content"]["application/json"]["schema"], set())
-    wanted = {name for name in named if _ID.search(name) or name == "X-Recollect-Conversation"}
+    wanted = {name for name in named if _ID.search(name) or name == "X-Tellback-Conversation"}
     own = {name for of, name in NAMES_OF_ONES_OWN if of == operation.id}
     return sorted(wanted - known - NOT_IDS - own)
 

@@ -8,17 +8,17 @@ from itertools import pairwise
 from typing import Any
 from zlib import crc32
 
-from recollect import Agent, Recollect
-from recollect.app import User
-from recollect.chat.model import ChatRequest
-from recollect.testing import FlowModel, calls, says
-from recollect.testing.asked import asked_in
-from recollect.testing.scripted import Step
-from recollect.types import message_text
-from recollect.types.bindings import ConversationScope
-from recollect.types.ids import new_id
-from recollect.types.jobs import UsageRecord
-from recollect.types.times import utc_now
+from tellback import Agent, Tellback
+from tellback.app import User
+from tellback.chat.model import ChatRequest
+from tellback.testing import FlowModel, calls, says
+from tellback.testing.asked import asked_in
+from tellback.testing.scripted import Step
+from tellback.types import message_text
+from tellback.types.bindings import ConversationScope
+from tellback.types.ids import new_id
+from tellback.types.jobs import UsageRecord
+from tellback.types.times import utc_now
 from tests.support.travel import travel_desk
 
 SPEC = "greeter"
@@ -38,9 +38,9 @@ class EndlessModel(FlowModel):
         return says("I see.", chunks=2)
 
 
-def open_world(url: str, **more: Any) -> Recollect:
-    """A Recollect whose model is endless, with an agent by its description."""
-    rc = Recollect(url, model=EndlessModel(), embedder=None, extractor="verbatim", worker=False, **more)
+def open_world(url: str, **more: Any) -> Tellback:
+    """A Tellback whose model is endless, with an agent by its description."""
+    rc = Tellback(url, model=EndlessModel(), embedder=None, extractor="verbatim", worker=False, **more)
     rc.register_agent({"name": SPEC, "systemPrompt": "Greet {{userMessage}}."})
     return rc
 
@@ -93,7 +93,7 @@ def path_kinds(template: str) -> dict[str, str]:
     return {**found, "name": "spec"} if template.endswith("/invoke") else found
 
 
-async def settle(rc: Recollect, user: User, word: str) -> World:
+async def settle(rc: Tellback, user: User, word: str) -> World:
     """One of everything, each with `word` in it wherever there is text."""
     talks, memory, scope = user.conversations, user.memory, user.scope
     number = crc32(word.encode())
@@ -135,7 +135,7 @@ async def settle(rc: Recollect, user: User, word: str) -> World:
             "user": scope.user_id,
             "session": f"web-{number}",
             "talk": f"talk-{number}",
-            "model": "recollect",
+            "model": "tellback",
             "spec": SPEC,
             "desk": DESK,
         },

@@ -1,4 +1,4 @@
-"""A model for servers in processes of their own: `recollect serve --agents tests.support.served_models:install`."""
+"""A model for servers in processes of their own: `tellback serve --agents tests.support.served_models:install`."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from recollect import Recollect
-from recollect.chat.model import ChatRequest
-from recollect.testing import FunctionModel
-from recollect.types import ChatReply, ReplyDelta, StreamStop, TextDelta
+from tellback import Tellback
+from tellback.chat.model import ChatRequest
+from tellback.testing import FunctionModel
+from tellback.types import ChatReply, ReplyDelta, StreamStop, TextDelta
 
-MARKS = "RECOLLECT_TEST_MARKS"
+MARKS = "TELLBACK_TEST_MARKS"
 """The environment variable that names a folder where each model call leaves the moments of its begin and end."""
 
 PART_SECONDS = 0.25
@@ -45,12 +45,12 @@ async def _stream(request: ChatRequest) -> AsyncIterator[ReplyDelta]:
     yield StreamStop("end_turn", reply=ChatReply(text))
 
 
-def install(rc: Recollect) -> None:
+def install(rc: Tellback) -> None:
     """Let this model answer."""
     rc._runtime.model = FunctionModel(_complete, stream_fn=_stream)
 
 
-def slow_to_close(rc: Recollect) -> None:
+def slow_to_close(rc: Tellback) -> None:
     """Let this model answer, and the store take a while to close."""
     install(rc)
     close = rc.close

@@ -8,8 +8,8 @@ from collections.abc import Coroutine
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from recollect import Recollect
-from recollect.server import ServerSettings, create_app
+from tellback import Tellback
+from tellback.server import ServerSettings, create_app
 from tests.support.http_server import serving
 from tests.support.rest_world import desk, open_world
 
@@ -21,9 +21,9 @@ UNLIMITED = ServerSettings(rate_limit=None, failure_limit=None)
 
 
 class ServerThread:
-    """A Recollect in memory behind a port of this machine: `with ServerThread() as server: server.url`."""
+    """A Tellback in memory behind a port of this machine: `with ServerThread() as server: server.url`."""
 
-    rc: Recollect
+    rc: Tellback
     app: Any
     url: str
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import httpx2
 
-from recollect.chat.model import ChatRequest, ModelBase
-from recollect.types import ChatReply, ReplyDelta, StreamStop, TextDelta
+from tellback.chat.model import ChatRequest, ModelBase
+from tellback.types import ChatReply, ReplyDelta, StreamStop, TextDelta
 
 WAIT_SECONDS = 20.0
 

@@ -13,10 +13,10 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 
-from recollect.server import JwtSettings
+from tellback.server import JwtSettings
 
 ISSUER = "https://login.example.com/"
-AUDIENCE = "recollect"
+AUDIENCE = "tellback"
 
 _WRITERS: dict[str, Any] = {"RS256": RSAAlgorithm, "ES256": ECAlgorithm, "EdDSA": OKPAlgorithm}
 

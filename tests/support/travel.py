@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from recollect import END_ROUTE, Agent, Route
+from tellback import END_ROUTE, Agent, Route
 
 
 class Flight(BaseModel):

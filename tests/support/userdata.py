@@ -8,14 +8,14 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from recollect import Recollect
-from recollect.app import User
-from recollect.stores import Begun, KeptAnswer, Store
-from recollect.types.bindings import Binding, ConversationScope, ExtractionPolicy
-from recollect.types.ids import new_id
-from recollect.types.jobs import UsageRecord
-from recollect.types.scope import Scope
-from recollect.types.times import utc_now
+from tellback import Tellback
+from tellback.app import User
+from tellback.stores import Begun, KeptAnswer, Store
+from tellback.types.bindings import Binding, ConversationScope, ExtractionPolicy
+from tellback.types.ids import new_id
+from tellback.types.jobs import UsageRecord
+from tellback.types.scope import Scope
+from tellback.types.times import utc_now
 
 
 async def bind(store: Store, scope: Scope, *scopes: ConversationScope, space_ids: tuple[str, ...] = ()) -> Binding:
@@ -39,7 +39,7 @@ async def bind(store: Store, scope: Scope, *scopes: ConversationScope, space_ids
     return await store.bindings.create(scope, made)
 
 
-async def live(rc: Recollect, user: User, word: str) -> None:
+async def live(rc: Tellback, user: User, word: str) -> None:
     """Something of everything, each with `word` in it wherever there is text."""
     talks, memory, scope = user.conversations, user.memory, user.scope
     talk = await talks.create(word, f"{word} title", f"{word} session", {"source": word})

@@ -158,6 +158,6 @@ async def _read_request(reader: asyncio.StreamReader) -> Request | None:
 
 def joined(deltas: Iterable[Any]) -> str:
     """The text of a stream's text deltas."""
-    from recollect.types import TextDelta
+    from tellback.types import TextDelta
 
     return "".join(delta.text for delta in deltas if isinstance(delta, TextDelta))

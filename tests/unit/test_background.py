@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from recollect.background import Background, stopped
+from tellback.background import Background, stopped
 
 
 async def stubborn(ended: list[str]) -> None:
@@ -41,7 +41,7 @@ async def test_what_failed_is_stopped_without_a_word() -> None:
 
 
 async def test_closing_ends_what_did_not_hear_of_it() -> None:
-    from recollect import background
+    from tellback import background
 
     ended: list[str] = []
     running = Background()

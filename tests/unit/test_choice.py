@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from recollect import Agent, ChatOptions, OllamaModel, Recollect, RecollectError
-from recollect.chat import choice, choose_model, survey_models
-from recollect.chat.ollama import ollama_url
-from recollect.errors import ConfigurationError
-from recollect.server import running
-from recollect.server.serve_options import ServeOptions
-from recollect.testing import ScriptedModel
+from tellback import Agent, ChatOptions, OllamaModel, Tellback, TellbackError
+from tellback.chat import choice, choose_model, survey_models
+from tellback.chat.ollama import ollama_url
+from tellback.errors import ConfigurationError
+from tellback.server import running
+from tellback.server.serve_options import ServeOptions
+from tellback.testing import ScriptedModel
 from tests.support.wire import Reply, WireServer, json_reply
 
 
@@ -71,7 +71,7 @@ async def test_a_key_is_enough(nothing: dict[str, str], variable: str, model: st
 
 @pytest.mark.parametrize("blank", ["", "  "])
 async def test_an_empty_key_is_none(nothing: dict[str, str], blank: str) -> None:
-    for variable in ("OPENAI_API_KEY", "RECOLLECT_MODEL", "RECOLLECT_GGUF"):
+    for variable in ("OPENAI_API_KEY", "TELLBACK_MODEL", "TELLBACK_GGUF"):
         assert choose_model(env={**nothing, variable: blank}).is_offline
 
 
@@ -111,11 +111,11 @@ def test_a_host_that_is_none_is_told_when_a_model_is_made(monkeypatch: pytest.Mo
 
 
 async def test_what_is_named_wins_then_the_variable_then_keys(nothing: dict[str, str]) -> None:
-    env = {**nothing, "RECOLLECT_MODEL": "gpt-5-mini", "ANTHROPIC_API_KEY": "key"}
+    env = {**nothing, "TELLBACK_MODEL": "gpt-5-mini", "ANTHROPIC_API_KEY": "key"}
     assert choose_model("grok-4", env).name == "grok-4"
     assert choose_model(None, env).name == "gpt-5-mini"
     assert choose_model("auto", env).name == "gpt-5-mini"
-    assert choose_model("auto", {**env, "RECOLLECT_MODEL": "auto"}).name == "claude-sonnet-5"
+    assert choose_model("auto", {**env, "TELLBACK_MODEL": "auto"}).name == "claude-sonnet-5"
 
 
 async def test_a_key_whose_package_is_missing_is_passed_over_and_says_what_to_install(
@@ -127,7 +127,7 @@ async def test_a_key_whose_package_is_missing_is_passed_over_and_says_what_to_in
     assert choose_model(env=env).name == "gpt-5"
     [anthropic] = [each for each in survey_models(env) if each.provider == "Anthropic"]
     assert not anthropic.is_ready
-    assert "pip install 'recollect[anthropic]'" in anthropic.note
+    assert "pip install 'tellback[anthropic]'" in anthropic.note
 
 
 async def test_an_ollama_on_this_machine_answers_with_a_model_that_chats(ollama: WireServer) -> None:
@@ -148,28 +148,28 @@ async def test_something_else_on_that_port_is_not_taken_for_an_ollama() -> None:
 
 async def test_a_gguf_file_is_chosen_if_it_is_there(nothing: dict[str, str], tmp_path: Path) -> None:
     file = tmp_path / "small.gguf"
-    env = {**nothing, "RECOLLECT_GGUF": str(file)}
+    env = {**nothing, "TELLBACK_GGUF": str(file)}
     assert choose_model(env=env).is_offline
     [local] = [each for each in survey_models(env) if each.provider == "local"]
     assert "no file" in local.note
     file.write_bytes(b"GGUF")
     assert choose_model(env=env).name == str(file)
     bare = file.rename(tmp_path / "small")
-    assert choose_model(env={**nothing, "RECOLLECT_GGUF": str(bare)}).name == f"local/{bare}"
+    assert choose_model(env={**nothing, "TELLBACK_GGUF": str(bare)}).name == f"local/{bare}"
 
 
-async def test_auto_is_looked_up_when_a_recollect_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RECOLLECT_MODEL", "gpt-5-nano")
-    assert Recollect(":memory:", model="auto").model == "gpt-5-nano"
-    monkeypatch.setenv("RECOLLECT_MODEL", "offline")
-    assert Recollect(":memory:", model="auto").model is None
+async def test_auto_is_looked_up_when_a_tellback_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TELLBACK_MODEL", "gpt-5-nano")
+    assert Tellback(":memory:", model="auto").model == "gpt-5-nano"
+    monkeypatch.setenv("TELLBACK_MODEL", "offline")
+    assert Tellback(":memory:", model="auto").model is None
 
 
 async def test_auto_may_be_said_wherever_a_model_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RECOLLECT_MODEL", "gpt-5-nano")
+    monkeypatch.setenv("TELLBACK_MODEL", "gpt-5-nano")
     assert ChatOptions(model="auto").model == "gpt-5-nano"
-    monkeypatch.setenv("RECOLLECT_MODEL", "offline")
-    async with Recollect(":memory:", model=ScriptedModel([])) as rc:
+    monkeypatch.setenv("TELLBACK_MODEL", "offline")
+    async with Tellback(":memory:", model=ScriptedModel([])) as rc:
         assert "No model is set up" in (await rc.user("maya").chat("Hello", model="Auto")).text
     assert "No model is set up" in (await Agent("Wanda", model="auto").respond("Hello")).message
     assert (await running.checked(ServeOptions(url=":memory:", model="auto"))).model == "offline"
@@ -183,12 +183,12 @@ async def test_warming_up_loads_a_model_that_runs_in_this_process() -> None:
             self.loaded += 1
 
     model = Here([])
-    async with Recollect(":memory:", model=model) as rc:
+    async with Tellback(":memory:", model=model) as rc:
         await rc.warm_up()
     assert model.loaded == 1
 
 
 async def test_a_gguf_file_that_is_missing_is_told_when_a_server_warms_up(tmp_path: Path) -> None:
-    async with Recollect(":memory:", model=str(tmp_path / "none.gguf")) as rc:
-        with pytest.raises(RecollectError, match=r"none\.gguf"):
+    async with Tellback(":memory:", model=str(tmp_path / "none.gguf")) as rc:
+        with pytest.raises(TellbackError, match=r"none\.gguf"):
             await rc.warm_up()

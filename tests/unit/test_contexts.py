@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect import Recollect, events
-from recollect.contexts import InContext
-from recollect.testing import ScriptedModel, says
+from tellback import Tellback, events
+from tellback.contexts import InContext
+from tellback.testing import ScriptedModel, says
 
 name: ContextVar[str] = ContextVar("name", default="nobody")
 
@@ -140,7 +140,7 @@ def test_generators_stepped_in_any_order_keep_their_variables(order: list[int]) 
 
 async def test_a_stream_is_heard_by_whoever_listens_when_it_is_read() -> None:
     seen: list[str] = []
-    async with Recollect(":memory:", worker=False) as rc:
+    async with Tellback(":memory:", worker=False) as rc:
         maya = rc.user("maya")
         talk = await maya.conversations.create("chat")
         items = maya.conversations.stream_turn(talk.id, ScriptedModel([says("Hello!")]), "Hi!")

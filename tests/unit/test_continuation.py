@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.chat.model import make_request
-from recollect.chat.providers.continuation import Continuation
-from recollect.types import ChatReply, ReplyDelta, StreamStop, TextDelta, ThinkingDelta, ToolUseStart
+from tellback.chat.model import make_request
+from tellback.chat.providers.continuation import Continuation
+from tellback.types import ChatReply, ReplyDelta, StreamStop, TextDelta, ThinkingDelta, ToolUseStart
 
 texts = st.text("ab ", min_size=1, max_size=8)
 

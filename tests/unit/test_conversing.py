@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from recollect import END_ROUTE, Agent, InMemorySessions, Recollect, tool
-from recollect.testing import (
+from tellback import END_ROUTE, Agent, InMemorySessions, Tellback, tool
+from tellback.testing import (
     Dialogue,
     ScriptedModel,
     ScriptError,
@@ -169,7 +169,7 @@ async def test_a_dialogue_with_a_kept_session_names_it() -> None:
 
 
 async def test_a_dialogue_can_be_with_a_memory() -> None:
-    async with Recollect(":memory:", worker=False) as rc:
+    async with Tellback(":memory:", worker=False) as rc:
         agent, book = travel_desk(memory=rc)
         talk = Dialogue(agent, user="maya")
         await talk.says("Fly", understands(route=book), says("Where to?"))

@@ -1,4 +1,4 @@
-"""What `recollect demo` shows."""
+"""What `tellback demo` shows."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from datetime import timedelta
 import pytest
 from typer.testing import CliRunner
 
-from recollect import Recollect
-from recollect.cli import demo
-from recollect.cli.commands import app
-from recollect.demo.sample import SPACE, USER, put_sample
-from recollect.demo.tables import tables
-from recollect.errors import ConfigurationError
-from recollect.testing import ScriptedModel
+from tellback import Tellback
+from tellback.cli import demo
+from tellback.cli.commands import app
+from tellback.demo.sample import SPACE, USER, put_sample
+from tellback.demo.tables import tables
+from tellback.errors import ConfigurationError
+from tellback.testing import ScriptedModel
 
 
 async def test_the_sample_user_is_put_there_once_with_cited_memories_in_two_times() -> None:
-    async with Recollect(":memory:") as rc:
+    async with Tellback(":memory:") as rc:
         assert await put_sample(rc)
         assert await put_sample(rc)
         maya = rc.user(USER)
@@ -36,7 +36,7 @@ async def test_the_sample_user_is_put_there_once_with_cited_memories_in_two_time
 
 @pytest.mark.parametrize("user", [USER, "ana"])
 async def test_nobody_made_up_comes_into_a_store_that_is_in_use(user: str) -> None:
-    async with Recollect(":memory:") as rc:
+    async with Tellback(":memory:") as rc:
         await rc.user(user).conversations.create("chat")
         assert not await put_sample(rc)
         maya = rc.user(USER)
@@ -57,14 +57,14 @@ def test_the_guide_repeats_no_password() -> None:
 
 async def test_the_sample_asks_no_model_also_where_there_is_one() -> None:
     model = ScriptedModel([])
-    async with Recollect(":memory:", model=model) as rc:
+    async with Tellback(":memory:", model=model) as rc:
         await put_sample(rc)
         await rc.jobs.drain()
         assert model.requests == []
 
 
 async def test_without_a_model_the_agent_is_walked_by_rules() -> None:
-    async with Recollect(":memory:") as rc:
+    async with Tellback(":memory:") as rc:
         agent = tables(rc)
         first = await agent.respond("A table for two tomorrow")
         assert first.message == "Italian, indian or portuguese?"
@@ -81,7 +81,7 @@ async def test_without_a_model_the_agent_is_walked_by_rules() -> None:
 
 async def test_with_a_model_that_one_speaks_for_the_agent() -> None:
     model = ScriptedModel([])
-    async with Recollect(":memory:", model=model) as rc:
+    async with Tellback(":memory:", model=model) as rc:
         assert tables(rc).model is model
 
 
@@ -104,4 +104,4 @@ def test_without_the_console_the_demo_says_what_to_install(monkeypatch: pytest.M
     monkeypatch.setattr(demo, "find_spec", lambda name: None)
     done = CliRunner().invoke(app, ["demo"])
     assert done.exit_code == 2
-    assert "pip install 'recollect[console]'" in done.output
+    assert "pip install 'tellback[console]'" in done.output

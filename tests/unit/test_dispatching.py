@@ -7,9 +7,9 @@ from collections.abc import AsyncGenerator
 from types import SimpleNamespace
 from typing import Any
 
-from recollect.jobs.dispatching import Dispatcher
-from recollect.jobs.options import DEFAULTS
-from recollect.types.times import utc_now
+from tellback.jobs.dispatching import Dispatcher
+from tellback.jobs.options import DEFAULTS
+from tellback.types.times import utc_now
 
 
 async def test_it_ends_when_it_is_cancelled_just_as_it_is_hurried() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.chat.history import INTERRUPTED, is_sound, open_calls, repair_history
-from recollect.types import (
+from tellback.chat.history import INTERRUPTED, is_sound, open_calls, repair_history
+from tellback.types import (
     Message,
     ToolCall,
     ToolResult,

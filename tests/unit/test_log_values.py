@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect import Message, MessagePart, TextBlock, ToolCall, ToolResultBlock, ToolUseBlock, image_part, user_message
-from recollect.conversations.extractive import extract
-from recollect.types.blocks import as_blocks, chat_messages, message_blocks
-from recollect.types.ids import new_id
-from recollect.types.times import as_utc, from_micros, to_micros
+from tellback import Message, MessagePart, TextBlock, ToolCall, ToolResultBlock, ToolUseBlock, image_part, user_message
+from tellback.conversations.extractive import extract
+from tellback.types.blocks import as_blocks, chat_messages, message_blocks
+from tellback.types.ids import new_id
+from tellback.types.times import as_utc, from_micros, to_micros
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),

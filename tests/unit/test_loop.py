@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import pydantic
 import pytest
 
-from recollect import (
+from tellback import (
     Approval,
     BudgetExceededError,
     ChatOptions,
@@ -39,8 +39,8 @@ from recollect import (
     tool_result_message,
     user_message,
 )
-from recollect.chat import ProviderRegistration, dispatch_chat, dispatch_chat_stream, prefix_detector, with_providers
-from recollect.testing import FunctionModel, ScriptedModel, answers, calls, raises, says
+from tellback.chat import ProviderRegistration, dispatch_chat, dispatch_chat_stream, prefix_detector, with_providers
+from tellback.testing import FunctionModel, ScriptedModel, answers, calls, raises, says
 from tests.support.wire import joined
 
 
@@ -535,7 +535,7 @@ async def test_a_stream_function_may_await_return_and_stop_or_not(awaits: bool, 
         if messages[-1].role == "tool":
             deltas: list[Any] = [TextDelta("It is "), TextDelta(messages[-1].content)]
         else:
-            from recollect import ToolUseEnd, ToolUseInputDelta
+            from tellback import ToolUseEnd, ToolUseInputDelta
 
             deltas = [ToolUseStart("c", "add"), ToolUseInputDelta("c", '{"x": 1, "y": 2}'), ToolUseEnd("c")]
         for delta in deltas:
@@ -907,7 +907,7 @@ async def test_a_models_failure_passes_through_after_what_was_said() -> None:
 
 
 async def test_a_message_with_parts_goes_through_unchanged() -> None:
-    from recollect import image_part
+    from tellback import image_part
 
     question = user_message(["What is this?", image_part(url="https://example.com/a.png")])
     with ScriptedModel([says("A cat.")]) as model:

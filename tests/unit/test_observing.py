@@ -13,13 +13,13 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode, get_current_span
 
-from recollect import ChatOptions, ChatReply, run_loop, run_loop_stream, stream_loop, telemetry
-from recollect.chat import ProviderRegistration, dispatch_chat, dispatch_chat_stream, prefix_detector
-from recollect.chat.dispatch import caller_for
-from recollect.errors import MissingKeyError
-from recollect.memory.extraction.mending import ask
-from recollect.telemetry.source import CAPTURE_VARIABLE
-from recollect.testing import ScriptedModel, raises, says
+from tellback import ChatOptions, ChatReply, run_loop, run_loop_stream, stream_loop, telemetry
+from tellback.chat import ProviderRegistration, dispatch_chat, dispatch_chat_stream, prefix_detector
+from tellback.chat.dispatch import caller_for
+from tellback.errors import MissingKeyError
+from tellback.memory.extraction.mending import ask
+from tellback.telemetry.source import CAPTURE_VARIABLE
+from tellback.testing import ScriptedModel, raises, says
 
 Door = Callable[[ChatOptions], Awaitable[Any]]
 
@@ -121,7 +121,7 @@ async def test_a_stream_that_is_closed_before_its_end_is_called_off(exporter: In
         assert not exporter.get_finished_spans()
     span, attributes = only(exporter)
     assert span.status.status_code is StatusCode.UNSET
-    assert attributes["recollect.cancelled"] is True
+    assert attributes["tellback.cancelled"] is True
 
 
 async def test_a_stream_whose_reply_has_come_is_complete_even_if_nobody_reads_on(
@@ -134,7 +134,7 @@ async def test_a_stream_whose_reply_has_come_is_complete_even_if_nobody_reads_on
                 break
     _, attributes = only(exporter)
     assert attributes["gen_ai.response.finish_reasons"] == ("end_turn",)
-    assert "recollect.cancelled" not in attributes
+    assert "tellback.cancelled" not in attributes
 
 
 async def test_a_stream_that_was_never_begun_is_no_call(exporter: InMemorySpanExporter) -> None:
@@ -155,7 +155,7 @@ async def test_a_call_that_is_cancelled_is_no_error(exporter: InMemorySpanExport
         await task
     span, attributes = only(exporter)
     assert span.status.status_code is StatusCode.UNSET
-    assert attributes["recollect.cancelled"] is True
+    assert attributes["tellback.cancelled"] is True
 
 
 async def test_a_callback_that_fails_fails_the_call_it_listens_to(exporter: InMemorySpanExporter) -> None:

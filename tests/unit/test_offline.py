@@ -7,15 +7,15 @@ from datetime import UTC, datetime
 
 import pytest
 
-from recollect import OfflineModel, Recollect, TextDelta, request
-from recollect.chat.offline import ALONE, KEPT, NOTHING, SET_UP
-from recollect.errors import ConfigurationError
-from recollect.request import Request
-from recollect.testing import ScriptedModel, says
-from recollect.types import ChatReply, StreamStop, assistant_message, user_message
-from recollect.types.context import WorkingContext
-from recollect.types.memory import TURN, Atom, Category, CategoryKind, RecallHit
-from recollect.types.scope import Scope
+from tellback import OfflineModel, Tellback, TextDelta, request
+from tellback.chat.offline import ALONE, KEPT, NOTHING, SET_UP
+from tellback.errors import ConfigurationError
+from tellback.request import Request
+from tellback.testing import ScriptedModel, says
+from tellback.types import ChatReply, StreamStop, assistant_message, user_message
+from tellback.types.context import WorkingContext
+from tellback.types.memory import TURN, Atom, Category, CategoryKind, RecallHit
+from tellback.types.scope import Scope
 
 SAID = datetime(2026, 3, 7, tzinfo=UTC)
 
@@ -126,7 +126,7 @@ async def test_what_was_told_is_quoted_also_where_a_question_followed() -> None:
 
 async def test_only_what_is_kept_is_said_to_be() -> None:
     assert (await OfflineModel().complete("I like trains.")).text.startswith(ALONE)
-    async with Recollect(":memory:") as rc:
+    async with Tellback(":memory:") as rc:
         maya = rc.user("maya")
         assert (await maya.chat("I like trains.")).text.startswith(KEPT)
 
@@ -161,7 +161,7 @@ async def test_options_of_real_models_are_refused() -> None:
 
 
 async def test_its_answers_become_no_memories_so_that_nothing_is_quoted_twice() -> None:
-    async with Recollect(":memory:", model="offline") as rc:
+    async with Tellback(":memory:", model="offline") as rc:
         maya = rc.user("maya")
         for text in ("I moved to Lisbon in March.", "Where did I move to?", "Where did I move to?"):
             reply = await maya.chat(text)
@@ -181,7 +181,7 @@ async def test_its_answers_become_no_memories_so_that_nothing_is_quoted_twice() 
 
 async def test_a_model_that_comes_later_reads_none_of_its_answers() -> None:
     model = ScriptedModel([says("Maya moved to Lisbon."), says('{"facts": []}')])
-    async with Recollect(":memory:", model=model, extractor="llm") as rc:
+    async with Tellback(":memory:", model=model, extractor="llm") as rc:
         maya = rc.user("maya")
         reply = await maya.chat("I moved to Lisbon in March.", model="offline")
         await maya.conversations.refresh_rolling_summary(str(reply.conversation_id))
@@ -194,7 +194,7 @@ async def test_a_model_that_comes_later_reads_none_of_its_answers() -> None:
 
 
 async def test_a_summary_without_a_model_has_what_was_said_and_not_its_answers() -> None:
-    async with Recollect(":memory:") as rc:
+    async with Tellback(":memory:") as rc:
         maya = rc.user("maya")
         reply = await maya.chat("I moved to Lisbon in March.")
         summary = await maya.conversations.refresh_rolling_summary(str(reply.conversation_id))
@@ -203,13 +203,13 @@ async def test_a_summary_without_a_model_has_what_was_said_and_not_its_answers()
 
 async def test_no_model_the_name_and_the_object_mean_the_same() -> None:
     for model in (None, "offline", "Offline", OfflineModel()):
-        async with Recollect(":memory:", model=model) as rc:
+        async with Tellback(":memory:", model=model) as rc:
             assert rc.model is None
             assert (await rc.user("maya").chat("Hello")).text.startswith(KEPT)
 
 
 async def test_concurrent_turns_quote_their_own_users_memories() -> None:
-    async with Recollect(":memory:") as rc:
+    async with Tellback(":memory:") as rc:
         names = [f"user{number}" for number in range(8)]
 
         async def remembered(name: str) -> str:

@@ -9,10 +9,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.stores.sessions.opensearch import indices
-from recollect.stores.sessions.opensearch.documents import Held, Layout, document_id
-from recollect.types.sessions import MessageData, SessionData
-from recollect.types.times import as_utc
+from tellback.stores.sessions.opensearch import indices
+from tellback.stores.sessions.opensearch.documents import Held, Layout, document_id
+from tellback.types.sessions import MessageData, SessionData
+from tellback.types.times import as_utc
 
 IDS = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), min_size=1, max_size=200).filter(str.strip)
 MOMENTS = st.datetimes(min_value=datetime(1000, 1, 1)).map(lambda each: as_utc(f"{each.isoformat()}+00:00"))

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-import recollect
+import tellback
 
 NAMES = """
 AccessError Agent AgentSpec AgentSpecError AgentStructuredResponse AlreadyAnsweredError
@@ -32,8 +32,8 @@ OpenRouterModel OpenSearchAdapter OutputValidationError PatternMining Persistenc
 PostgresAdapter PreconditionFailedError PromptBuilder ProviderAuthError ProviderConnectionError
 ProviderError ProviderOverloadedError ProviderRateLimitError ProviderRegistration
 ProviderRequestError ProviderResponseError ProviderTimeoutError RateLimitedError RecallByEntity
-RecallByTopic RecallHit RecallMode RecallResult RecallTimeline Recollect RecollectClient
-RecollectError RedisAdapter Remember RemoteError RemoteUnavailableError ReplayProgress ReplayReport
+RecallByTopic RecallHit RecallMode RecallResult RecallTimeline Tellback TellbackClient
+TellbackError RedisAdapter Remember RemoteError RemoteUnavailableError ReplayProgress ReplayReport
 ReplyDelta RequestError RequestInProgressError RequestTooLargeError Response RollingSummary Route
 SchemaVersionError Scope Session SessionConflictError SessionData SessionState SessionStore Skill
 SkillError SkillResolver SqlAlchemyAdapter SqliteAdapter State StaticEmbedder StoreBusyError
@@ -60,16 +60,16 @@ resolve_registration close_models
 
 
 def test_the_exported_names_are_these() -> None:
-    assert sorted(recollect.__all__) == sorted(NAMES)
-    assert set(NAMES) <= set(dir(recollect))
+    assert sorted(tellback.__all__) == sorted(NAMES)
+    assert set(NAMES) <= set(dir(tellback))
     for name in NAMES:
-        assert getattr(recollect, name) is not None
+        assert getattr(tellback, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
-        _ = recollect.Nothing
+        _ = tellback.Nothing
 
 
 def test_the_chat_package_has_all_its_names() -> None:
-    from recollect import chat
+    from tellback import chat
 
     assert set(CHAT_NAMES) <= set(chat.__all__)
     for name in chat.__all__:
@@ -79,7 +79,7 @@ def test_the_chat_package_has_all_its_names() -> None:
 
 
 def test_type_checkers_see_the_same_names() -> None:
-    tree = ast.parse(Path(recollect.__file__).read_text())
+    tree = ast.parse(Path(tellback.__file__).read_text())
     [_, block] = [node for node in tree.body if isinstance(node, ast.If)]  # the first looks at Python's version
     seen = {alias.name for node in ast.walk(block) if isinstance(node, ast.ImportFrom) for alias in node.names}
     assert seen == set(NAMES) - {"__version__"}
@@ -87,7 +87,7 @@ def test_type_checkers_see_the_same_names() -> None:
 
 @pytest.mark.parametrize("name", sorted(set(NAMES) - {"__version__", "ReplyDelta"}))
 def test_every_exported_name_is_explained(name: str) -> None:
-    exported: Any = getattr(recollect, name)
+    exported: Any = getattr(tellback, name)
     text = inspect.getdoc(exported)
     assert text
     if not (inspect.isclass(exported) and issubclass(exported, Exception)) and name not in (
@@ -106,9 +106,9 @@ HEAVY = ["anthropic", "openai", "google", "httpx", "httpx2", "numpy", "fastapi",
 @pytest.mark.parametrize(
     ("statement", "also"),
     [
-        ("import recollect", ["pydantic", "asyncio", "dataclasses"]),
-        ("import recollect.chat, recollect.tools, recollect.testing", ["pydantic"]),
-        ("from recollect import AnthropicModel; AnthropicModel('m')", ["pydantic"]),
+        ("import tellback", ["pydantic", "asyncio", "dataclasses"]),
+        ("import tellback.chat, tellback.tools, tellback.testing", ["pydantic"]),
+        ("from tellback import AnthropicModel; AnthropicModel('m')", ["pydantic"]),
     ],
 )
 def test_importing_is_light(statement: str, also: list[str]) -> None:
@@ -118,14 +118,14 @@ def test_importing_is_light(statement: str, also: list[str]) -> None:
 
 
 def test_every_module_can_be_imported_and_says_what_it_is_for() -> None:
-    root = Path(recollect.__file__).parent
+    root = Path(tellback.__file__).parent
     for path in root.rglob("*.py"):
-        module = ".".join(("recollect", *path.relative_to(root).with_suffix("").parts)).removesuffix(".__init__")
+        module = ".".join(("tellback", *path.relative_to(root).with_suffix("").parts)).removesuffix(".__init__")
         assert importlib.import_module(module).__doc__, f"{module} has no docstring"
 
 
 def test_every_error_is_in_the_tree_drawn_at_the_top() -> None:
-    from recollect import errors
+    from tellback import errors
 
     drawn = inspect.getdoc(errors) or ""
     found = [value for value in vars(errors).values() if inspect.isclass(value) and issubclass(value, Exception)]
@@ -136,8 +136,8 @@ def test_every_error_is_in_the_tree_drawn_at_the_top() -> None:
 
 
 def test_an_old_python_is_told_in_one_sentence() -> None:
-    code = "import sys; sys.version_info = (3, 10, 4); sys.version = '3.10.4 (main)'; import recollect"
+    code = "import sys; sys.version_info = (3, 10, 4); sys.version = '3.10.4 (main)'; import tellback"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 1
     last = done.stderr.strip().splitlines()[-1]
-    assert last == "ImportError: Recollect needs Python 3.11 or later, and this is 3.10.4."
+    assert last == "ImportError: Tellback needs Python 3.11 or later, and this is 3.10.4."

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from recollect.agent import Agent, Route
-from recollect.chat.model import ChatRequest
-from recollect.errors import InvalidArgumentError
-from recollect.testing import ScriptedModel, ScriptError, says, understands
-from recollect.types import ChatUsage, user_message
+from tellback.agent import Agent, Route
+from tellback.chat.model import ChatRequest
+from tellback.errors import InvalidArgumentError
+from tellback.testing import ScriptedModel, ScriptError, says, understands
+from tellback.types import ChatUsage, user_message
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}, "day": {"type": "string"}}}
 PLACE = {"type": "object", "properties": {"city": {"type": "string"}, "seats": {"type": "integer"}}}

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from recollect import ChatOptions, MissingExtraError, UnknownModelError, open_model, run_loop
-from recollect.chat import (
+from tellback import ChatOptions, MissingExtraError, UnknownModelError, open_model, run_loop
+from tellback.chat import (
     Provider,
     ProviderRegistration,
     builtin_providers,
@@ -145,5 +145,5 @@ async def test_a_missing_extra_says_what_to_install(
     import sys
 
     monkeypatch.setitem(sys.modules, "google" if extra == "gemini" else package, None)
-    with pytest.raises(MissingExtraError, match=rf"'{package}': pip install 'recollect\[{extra}\]'"):
+    with pytest.raises(MissingExtraError, match=rf"'{package}': pip install 'tellback\[{extra}\]'"):
         await open_model(model, api_key="x").complete("Hi")

@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from recollect import ChatOptions, Recollect, TextDelta, request
-from recollect.app import User
-from recollect.testing import FunctionModel, ScriptedModel, calls, says
-from recollect.turn import Identity, Session, TurnConfig, TurnInput, run_chat_turn
-from recollect.types import ToolCall
+from tellback import ChatOptions, Tellback, TextDelta, request
+from tellback.app import User
+from tellback.testing import FunctionModel, ScriptedModel, calls, says
+from tellback.turn import Identity, Session, TurnConfig, TurnInput, run_chat_turn
+from tellback.types import ToolCall
 
 MAYA = Identity("maya", "Maya", {"role": "admin"})
 
 
 @pytest.fixture
 async def maya() -> AsyncIterator[User]:
-    async with Recollect(":memory:", embedder=None, worker=False, summary_every=None) as rc:
+    async with Tellback(":memory:", embedder=None, worker=False, summary_every=None) as rc:
         yield rc.user("maya")
 
 

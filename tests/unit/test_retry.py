@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.chat.retry import LONGEST_DELAY, backoff, parse_retry_after, worth_waiting
+from tellback.chat.retry import LONGEST_DELAY, backoff, parse_retry_after, worth_waiting
 
 
 @given(st.integers(0, 100))

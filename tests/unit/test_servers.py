@@ -223,7 +223,7 @@ def test_a_server_does_not_outlive_a_killed_run(tmp_path: Path) -> None:
         pid = int(run.stdout.readline())
         assert not _gone(pid)
         run.send_signal(signal.SIGKILL)
-    while not _gone(pid) or any(tmp_path.glob("recollect-content-*")):
+    while not _gone(pid) or any(tmp_path.glob("tellback-content-*")):
         time.sleep(0.05)
 
 

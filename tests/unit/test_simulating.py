@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect import END_ROUTE, Agent, InMemorySessions, InvalidArgumentError, Recollect, ToolCall, tool
-from recollect.agent.gathering import InvalidValue
-from recollect.testing import (
+from tellback import END_ROUTE, Agent, InMemorySessions, InvalidArgumentError, Tellback, ToolCall, tool
+from tellback.agent.gathering import InvalidValue
+from tellback.testing import (
     FlowModel,
     ScriptedModel,
     SimulatedUser,
@@ -104,7 +104,7 @@ async def test_a_simulated_user_changes_its_mind() -> None:
 
 
 async def test_a_simulated_user_can_be_one_who_is_remembered() -> None:
-    async with Recollect(":memory:", worker=False) as rc:
+    async with Tellback(":memory:", worker=False) as rc:
         agent, _ = travel_desk(model=FlowModel(), memory=rc)
         done = await simulate(agent, SimulatedUser("I want to fly", FACTS, eager=3), user="maya")
         assert (done.outcome, len(done.exchanges)) == ("completed", 2)

@@ -16,28 +16,28 @@ from typing import Any
 
 import pytest
 
-from recollect import (
+from tellback import (
     ConfigurationError,
     InvalidArgumentError,
     NotFoundError,
-    Recollect,
     SchemaVersionError,
     StoreClosedError,
     StoreError,
+    Tellback,
     TextDelta,
     TurnOutcome,
 )
-from recollect.stores import open_store
-from recollect.stores.catalogue import migrations, statements
-from recollect.stores.postgres.quoting import identifier, literal
-from recollect.stores.rows import to_json
-from recollect.testing import FunctionModel, ScriptedModel, calls, says
+from tellback.stores import open_store
+from tellback.stores.catalogue import migrations, statements
+from tellback.stores.postgres.quoting import identifier, literal
+from tellback.stores.rows import to_json
+from tellback.testing import FunctionModel, ScriptedModel, calls, says
 
 
 @pytest.mark.parametrize(
     ("url", "shown"),
     [
-        ("recollect.db", "sqlite:///recollect.db"),
+        ("tellback.db", "sqlite:///tellback.db"),
         (Path("data/r.db"), "sqlite:///data/r.db"),
         ("sqlite:///r.db", "sqlite:///r.db"),
         ("sqlite:////var/r.db", "sqlite:////var/r.db"),
@@ -74,7 +74,7 @@ def test_a_url_names_a_store_and_never_shows_a_password(url: Any, shown: str) ->
 )
 def test_a_url_that_makes_no_sense_is_refused_with_the_reason(url: str, problem: str) -> None:
     with pytest.raises(ConfigurationError, match=re.escape(problem)):
-        Recollect(url)
+        Tellback(url)
 
 
 @pytest.mark.parametrize("dialect", ["sqlite", "postgres"])
@@ -97,7 +97,7 @@ def test_every_statement_filters_on_the_whole_scope(dialect: Any) -> None:
 
 @pytest.mark.parametrize("what", ["atoms", "closings", "vectors", "entities"])
 async def test_what_changed_in_a_space_is_read_without_reading_the_rest(what: str, tmp_path: Path) -> None:
-    async with Recollect(tmp_path / "r.db"):
+    async with Tellback(tmp_path / "r.db"):
         statement = statements("sqlite")[f"{what}_changed"]
         with contextlib.closing(sqlite3.connect(tmp_path / "r.db")) as connection:
             plan = connection.execute(f"EXPLAIN QUERY PLAN {statement.sql}", [0] * len(statement.parameters)).fetchall()
@@ -125,7 +125,7 @@ async def test_what_changed_in_a_space_is_read_without_reading_the_rest(what: st
     ],
 )
 async def test_what_is_asked_all_the_time_reads_no_whole_table(name: str, scanned: str, tmp_path: Path) -> None:
-    async with Recollect(tmp_path / "r.db"):
+    async with Tellback(tmp_path / "r.db"):
         statement = statements("sqlite")[name]
         with contextlib.closing(sqlite3.connect(tmp_path / "r.db")) as connection:
             plan = connection.execute(f"EXPLAIN QUERY PLAN {statement.sql}", [0] * len(statement.parameters)).fetchall()
@@ -135,7 +135,7 @@ async def test_what_is_asked_all_the_time_reads_no_whole_table(name: str, scanne
 
 
 async def test_looking_for_closed_conversations_reads_nothing_else(tmp_path: Path) -> None:
-    async with Recollect(tmp_path / "r.db"):
+    async with Tellback(tmp_path / "r.db"):
         statement = statements("sqlite")["platform_events_of_closing"]
         with contextlib.closing(sqlite3.connect(tmp_path / "r.db")) as connection:
             [row] = connection.execute(
@@ -163,13 +163,13 @@ def test_quoting_leaves_no_way_out() -> None:
 
 async def test_a_newer_schema_is_refused_and_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "r.db"
-    async with Recollect(path) as rc:
+    async with Tellback(path) as rc:
         talk = await rc.user("maya").conversations.create("chat")
     with sqlite3.connect(path) as connection:
-        connection.execute("INSERT INTO recollect_migrations VALUES (99, 'from_the_future', 0)")
+        connection.execute("INSERT INTO tellback_migrations VALUES (99, 'from_the_future', 0)")
     connection.close()
-    with pytest.raises(SchemaVersionError, match=r"version 99.*up to \d+.*newer Recollect"):
-        await Recollect(path).open()
+    with pytest.raises(SchemaVersionError, match=r"version 99.*up to \d+.*newer Tellback"):
+        await Tellback(path).open()
     with sqlite3.connect(path) as connection:
         assert connection.execute("SELECT id FROM conversations").fetchall() == [(talk.id,)]
     connection.close()
@@ -177,7 +177,7 @@ async def test_a_newer_schema_is_refused_and_left_alone(tmp_path: Path) -> None:
 
 async def test_the_newest_event_cannot_be_deleted_so_no_position_is_given_twice(tmp_path: Path) -> None:
     path = tmp_path / "r.db"
-    async with Recollect(path) as rc:
+    async with Tellback(path) as rc:
         for _ in range(3):
             await rc.user("maya").conversations.create("chat")
     with sqlite3.connect(path) as connection:
@@ -185,7 +185,7 @@ async def test_the_newest_event_cannot_be_deleted_so_no_position_is_given_twice(
         with pytest.raises(sqlite3.IntegrityError, match="newest event"):
             connection.execute("DELETE FROM events")
     connection.close()
-    async with Recollect(path) as rc:
+    async with Tellback(path) as rc:
         await rc.user("maya").conversations.create("chat")
         assert [event.position for event in await rc.events.read()] == [3, 4]
 
@@ -197,7 +197,7 @@ async def test_a_plain_database_of_someone_else_is_not_harmed(tmp_path: Path) ->
         connection.execute("INSERT INTO conversations VALUES ('kept')")
     connection.close()
     with pytest.raises(StoreError, match="already exists"):
-        await Recollect(path).open()
+        await Tellback(path).open()
     with sqlite3.connect(path) as connection:
         assert connection.execute("SELECT * FROM conversations").fetchall() == [("kept",)]
         assert connection.execute("SELECT count(*) FROM sqlite_master").fetchone() == (1,)
@@ -206,7 +206,7 @@ async def test_a_plain_database_of_someone_else_is_not_harmed(tmp_path: Path) ->
 
 def test_the_synchronous_face_waits_for_everything(tmp_path: Path) -> None:
     model = ScriptedModel([says("Hello!", chunks=2), says("Bye.")])
-    with Recollect(tmp_path / "r.db", model=model) as rc:
+    with Tellback(tmp_path / "r.db", model=model) as rc:
         talks = rc.user("maya").conversations
         talk = talks.create("chat", title="Sync")
         items = list(talks.stream_turn(talk.id, user_text="Hi"))
@@ -220,13 +220,13 @@ def test_the_synchronous_face_waits_for_everything(tmp_path: Path) -> None:
         events.close()
         rc.jobs.drain()
     before = threading.active_count()
-    with Recollect(tmp_path / "r.db") as rc:
+    with Tellback(tmp_path / "r.db") as rc:
         assert rc.user("maya").conversations.messages(talk.id)[0].text == "Hi"
     assert threading.active_count() == before
 
 
 def test_the_synchronous_face_serves_many_threads(tmp_path: Path) -> None:
-    with Recollect(tmp_path / "r.db") as rc:
+    with Tellback(tmp_path / "r.db") as rc:
         talks = rc.user("maya").conversations
         talk = talks.create("chat")
 
@@ -243,16 +243,16 @@ def test_the_synchronous_face_serves_many_threads(tmp_path: Path) -> None:
 
 
 def test_a_store_that_cannot_be_opened_leaves_no_thread_behind(tmp_path: Path) -> None:
-    from recollect import StoreUnavailableError
+    from tellback import StoreUnavailableError
 
     before = threading.active_count()
-    with pytest.raises(StoreUnavailableError, match="folder"), Recollect(tmp_path / "missing" / "r.db"):
+    with pytest.raises(StoreUnavailableError, match="folder"), Tellback(tmp_path / "missing" / "r.db"):
         pass
     assert threading.active_count() == before
 
 
 def test_the_synchronous_face_does_not_wait_for_itself() -> None:
-    with Recollect(":memory:", model=ScriptedModel([calls("look"), says("ok")])) as rc:
+    with Tellback(":memory:", model=ScriptedModel([calls("look"), says("ok")])) as rc:
         talks = rc.user("maya").conversations
         talk = talks.create("chat")
 
@@ -265,7 +265,7 @@ def test_the_synchronous_face_does_not_wait_for_itself() -> None:
 
 
 def test_the_synchronous_face_can_be_closed_twice_and_says_so_afterwards() -> None:
-    with Recollect(":memory:", model=ScriptedModel([says("A long story", chunks=1)])) as rc:
+    with Tellback(":memory:", model=ScriptedModel([says("A long story", chunks=1)])) as rc:
         talks = rc.user("maya").conversations
         talk = talks.create("chat")
         unread = talks.stream_turn(talk.id, user_text="Tell me")
@@ -277,7 +277,7 @@ def test_the_synchronous_face_can_be_closed_twice_and_says_so_afterwards() -> No
 
 
 def test_an_iterator_thrown_away_anywhere_does_not_hang() -> None:
-    with Recollect(":memory:", model=ScriptedModel([says("A long story", chunks=1)])) as rc:
+    with Tellback(":memory:", model=ScriptedModel([says("A long story", chunks=1)])) as rc:
         talks = rc.user("maya").conversations
         talk = talks.create("chat")
         items = [talks.stream_turn(talk.id, user_text="Tell me")]
@@ -292,21 +292,21 @@ def test_an_iterator_thrown_away_anywhere_does_not_hang() -> None:
 
 async def test_opening_at_once_opens_once(tmp_path: Path) -> None:
     before = threading.active_count()
-    rc = Recollect(tmp_path / "r.db")
+    rc = Tellback(tmp_path / "r.db")
     await asyncio.gather(rc.open(), rc.open(), rc.open())
-    assert [thread.name for thread in threading.enumerate()].count("recollect-writer") == 1
+    assert [thread.name for thread in threading.enumerate()].count("tellback-writer") == 1
     await asyncio.gather(rc.close(), rc.close())
     assert threading.active_count() <= before + 1  # asyncio's own
 
 
 async def test_a_cancelled_close_ends_its_threads_all_the_same(tmp_path: Path) -> None:
-    rc = await Recollect(tmp_path / "r.db").open()
+    rc = await Tellback(tmp_path / "r.db").open()
     closing = asyncio.create_task(rc.store.close())
     await asyncio.sleep(0)
     closing.cancel()
     await asyncio.gather(closing, return_exceptions=True)
     for _ in range(200):
-        if not any(thread.name == "recollect-writer" for thread in threading.enumerate()):
+        if not any(thread.name == "tellback-writer" for thread in threading.enumerate()):
             break
         await asyncio.sleep(0.02)
     else:
@@ -315,11 +315,11 @@ async def test_a_cancelled_close_ends_its_threads_all_the_same(tmp_path: Path) -
 
 FORKING = """
 import asyncio, os, sys
-from recollect import Recollect
-from recollect.testing import FunctionModel, ScriptedModel, says
+from tellback import Tellback
+from tellback.testing import FunctionModel, ScriptedModel, says
 
 path, how = sys.argv[1:]
-shared = Recollect(path)
+shared = Tellback(path)
 
 
 async def turns(rc, name, id=None):
@@ -352,7 +352,7 @@ async def refused(rc):
 
 
 runner = asyncio.Runner()
-opened = Recollect(path)
+opened = Tellback(path)
 runner.run(prepare(opened))
 if how == "open":
     if not os.fork():
@@ -399,7 +399,7 @@ def test_a_thread_in_a_call_is_let_go_when_the_synchronous_face_closes(tmp_path:
         await asyncio.sleep(60)
         return "never"
 
-    with Recollect(tmp_path / "r.db") as rc:
+    with Tellback(tmp_path / "r.db") as rc:
         talks = rc.user("maya").conversations
         talk = talks.create("chat")
 
@@ -419,7 +419,7 @@ def test_a_thread_in_a_call_is_let_go_when_the_synchronous_face_closes(tmp_path:
 
 async def test_a_subscriber_of_another_loop_hears_after_the_first_loop_is_gone(tmp_path: Path) -> None:
     path = tmp_path / "r.db"
-    rc = await Recollect(path).open()
+    rc = await Tellback(path).open()
 
     async def first() -> None:
         events = rc.events.subscribe("latest")
@@ -432,7 +432,7 @@ async def test_a_subscriber_of_another_loop_hears_after_the_first_loop_is_gone(t
     events = rc.events.subscribe()
     waiting = asyncio.ensure_future(anext(events))
     await asyncio.sleep(0.05)
-    async with Recollect(path) as other:
+    async with Tellback(path) as other:
         await other.user("maya").conversations.create("chat")
     assert (await asyncio.wait_for(waiting, 5)).type == "conversation.created"
     await events.aclose()
@@ -442,20 +442,20 @@ async def test_a_subscriber_of_another_loop_hears_after_the_first_loop_is_gone(t
 @pytest.mark.parametrize("given", [{"url": 5}, {"summary_every": 0}, {"summary_every": "x"}])
 def test_settings_that_make_no_sense_are_refused(given: Any) -> None:
     with pytest.raises(ConfigurationError):
-        Recollect(**{"url": ":memory:", **given})
+        Tellback(**{"url": ":memory:", **given})
 
 
 def test_a_clock_must_say_its_timezone() -> None:
     from datetime import datetime
 
     with pytest.raises(InvalidArgumentError, match="timezone"):
-        Recollect(":memory:", clock=datetime.now)
+        Tellback(":memory:", clock=datetime.now)
 
 
 def test_the_time_can_be_set_through_the_synchronous_face() -> None:
     from datetime import UTC, datetime
 
-    with Recollect(":memory:") as rc:
+    with Tellback(":memory:") as rc:
         rc.clock = lambda: datetime(2020, 1, 1, tzinfo=UTC)
         assert rc.user("maya").conversations.create("chat").created_at.year == 2020
 
@@ -471,7 +471,7 @@ def test_what_is_in_itself_is_refused_and_not_followed() -> None:
 async def test_numbers_that_json_cannot_hold_are_refused_or_become_nothing() -> None:
     endless = {"type": "tool_use", "id": "c1", "name": "pay", "arguments": {"amount": math.inf}}
     with ScriptedModel([calls("pay", amount=math.inf), says("No.")]) as model:
-        async with Recollect(":memory:", model=model, worker=False) as rc:
+        async with Tellback(":memory:", model=model, worker=False) as rc:
             maya = rc.user("maya")
             talk = await maya.conversations.create("chat")
             with pytest.raises(InvalidArgumentError, match="JSON"):

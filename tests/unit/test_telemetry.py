@@ -21,7 +21,7 @@ from opentelemetry.semconv._incubating.attributes import gen_ai_attributes as th
 from opentelemetry.semconv.attributes import error_attributes
 from opentelemetry.trace import NoOpTracerProvider, SpanKind, StatusCode
 
-from recollect import (
+from tellback import (
     ChatReply,
     ChatUsage,
     Message,
@@ -33,9 +33,9 @@ from recollect import (
     tool,
     user_message,
 )
-from recollect.telemetry import names
-from recollect.telemetry.source import CAPTURE_VARIABLE
-from recollect.tools import dispatch, dispatch_all
+from tellback.telemetry import names
+from tellback.telemetry.source import CAPTURE_VARIABLE
+from tellback.tools import dispatch, dispatch_all
 
 CALL = ToolCall("call_1", "add", {"x": 1})
 
@@ -96,7 +96,7 @@ def test_a_model_call_says_what_was_asked_for_and_what_it_took(exporter: InMemor
     assert (ended.name, ended.kind) == ("chat gemini-pro", SpanKind.CLIENT)
     assert ended.status.status_code is StatusCode.UNSET
     assert ended.instrumentation_scope is not None
-    assert (ended.instrumentation_scope.name, ended.instrumentation_scope.version) == ("recollect", __version__)
+    assert (ended.instrumentation_scope.name, ended.instrumentation_scope.version) == ("tellback", __version__)
     assert attributes(ended) == {
         "gen_ai.operation.name": "chat",
         "gen_ai.provider.name": "gcp.gemini",
@@ -111,7 +111,7 @@ def test_a_model_call_says_what_was_asked_for_and_what_it_took(exporter: InMemor
         "gen_ai.usage.output_tokens": 2,
         "gen_ai.usage.cache_read.input_tokens": 4,
         "gen_ai.usage.reasoning.output_tokens": 1,
-        "recollect.usage.cost_usd": 0.25,
+        "tellback.usage.cost_usd": 0.25,
     }
 
 
@@ -129,7 +129,7 @@ def test_what_is_called_off_is_no_error(exporter: InMemorySpanExporter, stop: Ba
     telemetry.model_span("m").failed(stop)
     ended = only(exporter)
     assert ended.status.status_code is StatusCode.UNSET
-    assert attributes(ended)["recollect.cancelled"] is True
+    assert attributes(ended)["tellback.cancelled"] is True
     assert "error.type" not in attributes(ended)
 
 
@@ -175,8 +175,8 @@ async def test_what_happens_in_a_turn_is_below_it_and_names_its_conversation(exp
         "gen_ai.response.finish_reasons": ("end_turn",),
         "gen_ai.usage.input_tokens": 3,
         "gen_ai.usage.output_tokens": 4,
-        "recollect.turn.id": "turn_1",
-        "recollect.turn.status": "completed",
+        "tellback.turn.id": "turn_1",
+        "tellback.turn.status": "completed",
     }
 
 
@@ -199,7 +199,7 @@ async def test_a_span_left_lying_about_is_closed_without_a_word(
     abandoned = wait()
     contextvars.copy_context().run(abandoned.send, None)
     abandoned.close()
-    assert attributes(only(exporter))["recollect.cancelled"] is True
+    assert attributes(only(exporter))["tellback.cancelled"] is True
     assert not caplog.records
     assert context.get_current() == {}
 
@@ -269,7 +269,7 @@ async def test_a_cancelled_tool_call_is_no_error(exporter: InMemorySpanExporter)
     with pytest.raises(asyncio.CancelledError):
         await task
     ended = only(exporter)
-    assert attributes(ended)["recollect.cancelled"] is True
+    assert attributes(ended)["tellback.cancelled"] is True
     assert ended.status.status_code is StatusCode.UNSET
 
 
@@ -411,7 +411,7 @@ async def test_a_broken_observer_breaks_nothing(
             telemetry.model_span("m").ended(ChatReply("Hi"))
             turn.set_outcome("completed")
     assert context.get_current() == before
-    ours = [record for record in caplog.records if record.name == "recollect.telemetry"]
+    ours = [record for record in caplog.records if record.name == "tellback.telemetry"]
     assert len(ours) <= 1
     assert all(record.levelno == logging.WARNING for record in ours)
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from recollect import ChatOptions, ChatReply, ToolCall, run_loop, user_message
-from recollect.testing import FunctionModel, ScriptedModel, ScriptError, answers, calls, raises, says
-from recollect.types import TextDelta
+from tellback import ChatOptions, ChatReply, ToolCall, run_loop, user_message
+from tellback.testing import FunctionModel, ScriptedModel, ScriptError, answers, calls, raises, says
+from tellback.types import TextDelta
 from tests.support.wire import joined
 
 

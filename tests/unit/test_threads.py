@@ -19,9 +19,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect import ToolCall, tool
-from recollect.tools import dispatch, dispatch_all
-from recollect.tools.threads import Threads
+from tellback import ToolCall, tool
+from tellback.tools import dispatch, dispatch_all
+from tellback.tools.threads import Threads
 
 
 async def until(is_so: Callable[[], bool]) -> None:
@@ -120,7 +120,7 @@ async def test_a_function_that_fails_when_nobody_waits_is_in_the_log(caplog: pyt
     release.set()
     await until(lambda: bool(caplog.records))
     [record] = caplog.records
-    assert (record.name, record.levelno) == ("recollect.tools", logging.WARNING)
+    assert (record.name, record.levelno) == ("tellback.tools", logging.WARNING)
     assert record.exc_info is not None
     assert "too late" in str(record.exc_info[1])
 
@@ -181,8 +181,8 @@ def ran(code: str) -> str:
 
 HANGS = """
 import asyncio, threading
-from recollect import ToolCall, tool
-from recollect.tools import dispatch
+from tellback import ToolCall, tool
+from tellback.tools import dispatch
 
 @tool(timeout=0.05)
 def hang() -> None:
@@ -198,7 +198,7 @@ def test_a_tool_that_hangs_does_not_keep_the_process_from_ending() -> None:
 
 WRITES = """
 import asyncio, sys, time
-from recollect.tools.threads import run_in_thread
+from tellback.tools.threads import run_in_thread
 
 def write() -> None:
     time.sleep(0.1)
@@ -219,7 +219,7 @@ def test_what_is_still_being_done_at_the_end_has_a_moment_to_finish() -> None:
 
 FORKS = """
 import asyncio, os
-from recollect.tools.threads import run_in_thread
+from tellback.tools.threads import run_in_thread
 
 assert asyncio.run(run_in_thread(int, "1")) == 1
 child = os.fork()

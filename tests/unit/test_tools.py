@@ -21,9 +21,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect import ConfigurationError, Tool, ToolCall, ToolResult, ToolSchemaError, image_part, tool
-from recollect.tools import as_tool, dispatch, dispatch_all, tools_by_name
-from recollect.tools.context import current_call
+from tellback import ConfigurationError, Tool, ToolCall, ToolResult, ToolSchemaError, image_part, tool
+from tellback.tools import as_tool, dispatch, dispatch_all, tools_by_name
+from tellback.tools.context import current_call
 
 
 class Seat(enum.Enum):
@@ -380,12 +380,12 @@ async def test_nothing_a_tool_returns_or_raises_breaks_dispatch() -> None:
             value = [value]
         return value
 
-    logging.getLogger("recollect.tools").setLevel(logging.CRITICAL)
+    logging.getLogger("tellback.tools").setLevel(logging.CRITICAL)
     try:
         for fn in (give, fail, deep):
             assert (await run(fn)).is_error
     finally:
-        logging.getLogger("recollect.tools").setLevel(logging.NOTSET)
+        logging.getLogger("tellback.tools").setLevel(logging.NOTSET)
 
 
 def test_a_class_is_not_a_tool() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from recollect import ChatUsage, make_usage
+from tellback import ChatUsage, make_usage
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from recollect import (
+from tellback import (
     BudgetExceededError,
     ChatReply,
     MaxIterationsError,
@@ -31,8 +31,8 @@ from recollect import (
     tool_result_message,
     user_message,
 )
-from recollect.chat import ReplyBuilder, flatten_parts
-from recollect.types import as_message, reply_deltas
+from tellback.chat import ReplyBuilder, flatten_parts
+from tellback.types import as_message, reply_deltas
 
 
 def test_values_are_frozen_and_equal_by_content() -> None:

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from recollect import Recollect
-from recollect.client import RecollectClient
-from recollect.server import ServerSettings, create_app
+from tellback import Tellback
+from tellback.client import TellbackClient
+from tellback.server import ServerSettings, create_app
 from tests.support.http_server import serving
 
 
@@ -66,10 +66,10 @@ class Gate:
 
 @asynccontextmanager
 async def talking(
-    rc: Recollect, wrap: Callable[[Any], Any] | None = None, *, retries: int = 2, **settings: Any
-) -> AsyncIterator[tuple[RecollectClient, Any]]:
+    rc: Tellback, wrap: Callable[[Any], Any] | None = None, *, retries: int = 2, **settings: Any
+) -> AsyncIterator[tuple[TellbackClient, Any]]:
     """A client of a server that is open to this machine, and what stands before it."""
     app = create_app(rc, ServerSettings(open=True, rate_limit=None, **settings))
     front = app if wrap is None else wrap(app)
-    async with serving(front) as url, RecollectClient(url, retries=retries) as client:
+    async with serving(front) as url, TellbackClient(url, retries=retries) as client:
         yield client, front

@@ -10,40 +10,40 @@ from typing import Any
 
 import pytest
 
-from recollect import (
+from tellback import (
     InvalidArgumentError,
     NotAllowedError,
     NotAuthenticatedError,
     RateLimitedError,
-    Recollect,
     RemoteError,
     RemoteUnavailableError,
+    Tellback,
     TextDelta,
 )
-from recollect.agent import Agent
-from recollect.client import RecollectClient
-from recollect.errors import PreconditionFailedError
-from recollect.server import ServerSettings, create_app
-from recollect.testing import ScriptedModel, says
+from tellback.agent import Agent
+from tellback.client import TellbackClient
+from tellback.errors import PreconditionFailedError
+from tellback.server import ServerSettings, create_app
+from tellback.testing import ScriptedModel, says
 from tests.integration.client.serving import Cuts
 from tests.support.http_server import free_port, serving
 
 
 @asynccontextmanager
-async def served(model: Any = None, **settings: Any) -> AsyncIterator[tuple[Recollect, str]]:
-    rc = Recollect(":memory:", model=model)
+async def served(model: Any = None, **settings: Any) -> AsyncIterator[tuple[Tellback, str]]:
+    rc = Tellback(":memory:", model=model)
     async with serving(create_app(rc, ServerSettings(**settings))) as url:
         yield rc, url
 
 
-async def key(rc: Recollect, role: Any = "app", **more: Any) -> str:
+async def key(rc: Tellback, role: Any = "app", **more: Any) -> str:
     return (await rc.keys.create(role, tenant_id="acme", **more)).secret
 
 
 async def test_an_answer_that_is_lost_changes_nothing_twice() -> None:
-    rc = Recollect(":memory:")
+    rc = Tellback(":memory:")
     app = Cuts(create_app(rc), times=0)
-    async with serving(app) as url, RecollectClient(url, await key(rc)) as client:
+    async with serving(app) as url, TellbackClient(url, await key(rc)) as client:
         maya = client.user("maya")
         space = await maya.memory.create_space("default")
         app.left = 1
@@ -58,9 +58,9 @@ async def test_an_answer_that_is_lost_changes_nothing_twice() -> None:
 
 
 async def test_what_may_not_be_sent_again_is_not() -> None:
-    rc = Recollect(":memory:")
+    rc = Tellback(":memory:")
     app = Cuts(create_app(rc), times=0)
-    async with serving(app) as url, RecollectClient(url, await key(rc)) as client:
+    async with serving(app) as url, TellbackClient(url, await key(rc)) as client:
         talk = await client.user("maya").conversations.create("chat")
         app.left, before = 1, app.seen
         with pytest.raises(RemoteUnavailableError):
@@ -70,22 +70,22 @@ async def test_what_may_not_be_sent_again_is_not() -> None:
 
 async def test_errors_are_those_of_the_process() -> None:
     async with served() as (rc, url):
-        async with RecollectClient(url) as nobody:
+        async with TellbackClient(url) as nobody:
             with pytest.raises(NotAuthenticatedError, match="no credential"):
                 await nobody.user("maya").conversations.list()
-        async with RecollectClient(url, await key(rc, "user", user_id="maya")) as hers:
+        async with TellbackClient(url, await key(rc, "user", user_id="maya")) as hers:
             assert await hers.user().conversations.list() == []
             with pytest.raises(NotAllowedError, match="for no other"):
                 await hers.user("tom").conversations.list()
             with pytest.raises(NotAllowedError, match="admin"):
                 await hers.keys.list()
-        async with RecollectClient(url, await key(rc)) as app:
-            with pytest.raises(InvalidArgumentError, match="X-Recollect-User"):
+        async with TellbackClient(url, await key(rc)) as app:
+            with pytest.raises(InvalidArgumentError, match="X-Tellback-User"):
                 await app.user().conversations.list()
 
 
 async def test_a_server_that_is_not_there_or_is_another_is_named() -> None:
-    async with RecollectClient("http://127.0.0.1:1", "rk_x", retries=0) as client:
+    async with TellbackClient("http://127.0.0.1:1", "rk_x", retries=0) as client:
         with pytest.raises(RemoteUnavailableError, match=r"127\.0\.0\.1:1 cannot be reached"):
             await client.user("maya").conversations.list()
 
@@ -99,17 +99,17 @@ async def test_a_server_that_is_not_there_or_is_another_is_named() -> None:
             await receive()
             await send({"type": "lifespan.shutdown.complete"})
 
-    async with serving(plain) as url, RecollectClient(url, "rk_x") as client:
-        with pytest.raises(RemoteError, match="is it a Recollect server"):
+    async with serving(plain) as url, TellbackClient(url, "rk_x") as client:
+        with pytest.raises(RemoteError, match="is it a Tellback server"):
             await client.user("maya").conversations.list()
     with pytest.raises(Exception, match="address"):
-        RecollectClient("recollect.db")
+        TellbackClient("tellback.db")
 
 
 async def test_who_asks_too_often_waits_and_goes_on_or_is_told() -> None:
     async with served(rate_limit=None) as (rc, url):
         secret = await key(rc, rate_limit=1)
-        async with RecollectClient(url, secret, retries=0) as client:
+        async with TellbackClient(url, secret, retries=0) as client:
             asked = (client.user("maya").conversations.list() for _ in range(3))
             with pytest.raises(RateLimitedError) as caught:
                 [await each for each in asked]
@@ -130,7 +130,7 @@ async def test_deltas_come_as_they_are_made_and_closing_cancels() -> None:
 
     async with (
         served(Slow([says("never")]), rate_limit=None) as (rc, url),
-        RecollectClient(url, await key(rc)) as client,
+        TellbackClient(url, await key(rc)) as client,
     ):
         items = client.user("maya").chat_stream("Count!", space=None)
         assert await anext(items) == TextDelta("One")
@@ -140,11 +140,11 @@ async def test_deltas_come_as_they_are_made_and_closing_cancels() -> None:
 
 
 async def test_the_feed_goes_on_where_it_was_when_the_server_is_back(tmp_path: Any) -> None:
-    file = str(tmp_path / "recollect.db")
+    file = str(tmp_path / "tellback.db")
     port, seen = free_port(), []
-    async with Recollect(file, worker=False) as rc:
+    async with Tellback(file, worker=False) as rc:
         secret = await key(rc, "admin")
-    client = RecollectClient(f"http://127.0.0.1:{port}", secret)
+    client = TellbackClient(f"http://127.0.0.1:{port}", secret)
 
     async def follow() -> None:
         async for event in client.events.subscribe(types=["conversation.created"]):
@@ -153,7 +153,7 @@ async def test_the_feed_goes_on_where_it_was_when_the_server_is_back(tmp_path: A
     made: list[str] = []
     following: asyncio.Task[None] | None = None
     for _ in range(3):
-        rc = Recollect(file, worker=False)
+        rc = Tellback(file, worker=False)
         app = create_app(rc)
         async with serving(app, port):
             following = following or asyncio.create_task(follow())
@@ -162,7 +162,7 @@ async def test_the_feed_goes_on_where_it_was_when_the_server_is_back(tmp_path: A
                 while seen != made:  # noqa: ASYNC110
                     await asyncio.sleep(0.02)
             app.state.stopping.set()  # as a server that is told to end does: the feed would not end by itself
-        async with Recollect(file, worker=False) as rc:  # while the server is away
+        async with Tellback(file, worker=False) as rc:  # while the server is away
             made.append((await rc.user("maya", "acme").conversations.create("chat")).id)
     assert following is not None
     following.cancel()
@@ -173,7 +173,7 @@ async def test_the_feed_goes_on_where_it_was_when_the_server_is_back(tmp_path: A
 
 async def test_plain_code_can_use_it_too() -> None:
     def talk(url: str, secret: str) -> list[str]:
-        with RecollectClient(url, secret) as client:
+        with TellbackClient(url, secret) as client:
             maya = client.user("maya")
             talk = maya.conversations.create("notes")
             maya.conversations.append_user_message(talk.id, "Hello")
@@ -187,11 +187,11 @@ async def test_plain_code_can_use_it_too() -> None:
 
 async def test_an_agent_with_routes_is_talked_to() -> None:
     model = ScriptedModel([says("Where to?"), says("To Rome!")])
-    rc = Recollect(":memory:")
+    rc = Tellback(":memory:")
     agent = Agent(name="Wanda", goal="Chat", model=model)
     async with (
         serving(create_app(rc, agents=[agent])) as url,
-        RecollectClient(url, await key(rc)) as client,
+        TellbackClient(url, await key(rc)) as client,
     ):
         agents = client.user("maya").agents
         first = await agents.respond("Wanda", "Hello", session="web-1")
@@ -221,7 +221,7 @@ async def test_an_agent_with_routes_is_talked_to() -> None:
 async def test_many_feeds_that_are_open_keep_nobody_waiting() -> None:
     async with served(concurrency=None, rate_limit=None) as (rc, url):
         made = await rc.user("maya", "acme").conversations.create("chat")
-        async with RecollectClient(url, await key(rc), timeout=5) as client, AsyncExitStack() as stack:
+        async with TellbackClient(url, await key(rc), timeout=5) as client, AsyncExitStack() as stack:
             maya = client.user("maya")
             feeds = [await stack.enter_async_context(aclosing(maya.events.subscribe())) for _ in range(120)]
             first = await asyncio.gather(*(anext(feed) for feed in feeds))
@@ -231,7 +231,7 @@ async def test_many_feeds_that_are_open_keep_nobody_waiting() -> None:
 
 @pytest.mark.parametrize("given", [{}, {"close_after": None}, {"close_after": 60}, {"close_after": timedelta(days=2)}])
 async def test_a_chat_closes_when_it_does_in_process(given: dict[str, Any]) -> None:
-    async with served(ScriptedModel([says("Hello!")] * 3)) as (rc, url), RecollectClient(url, await key(rc)) as client:
+    async with served(ScriptedModel([says("Hello!")] * 3)) as (rc, url), TellbackClient(url, await key(rc)) as client:
         found = []
         for maya in (rc.user("maya", "acme"), client.user("tom")):
             reply = await maya.chat("Hi", space=None, **given)

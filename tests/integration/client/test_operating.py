@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from recollect import NotFoundError, Recollect
-from recollect.agent import Agent
-from recollect.client import RecollectClient
-from recollect.client.operating import Queued
-from recollect.server import ServerSettings, create_app
-from recollect.testing import ScriptedModel, says
-from recollect.types.ids import new_id
-from recollect.types.jobs import JobStatus, UsageRecord
-from recollect.types.scope import Scope
+from tellback import NotFoundError, Tellback
+from tellback.agent import Agent
+from tellback.client import TellbackClient
+from tellback.client.operating import Queued
+from tellback.server import ServerSettings, create_app
+from tellback.testing import ScriptedModel, says
+from tellback.types.ids import new_id
+from tellback.types.jobs import JobStatus, UsageRecord
+from tellback.types.scope import Scope
 from tests.integration.client.serving import talking
 from tests.support.http_server import serving
 
@@ -23,7 +23,7 @@ NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
 async def test_stale_conversations_of_everyone_are_closed() -> None:
-    rc = Recollect(":memory:")
+    rc = Tellback(":memory:")
     async with talking(rc) as (client, _):
         talks = [await rc.user(name).conversations.create("chat") for name in ("maya", "tom", "ana")]
         assert await client.close_stale(timedelta(hours=1)) == []
@@ -32,7 +32,7 @@ async def test_stale_conversations_of_everyone_are_closed() -> None:
 
 
 async def test_a_replay_is_queued_for_everyone() -> None:
-    rc = Recollect(":memory:", worker=False)
+    rc = Tellback(":memory:", worker=False)
     async with talking(rc) as (client, _):
         for name in ("maya", "tom"):
             user = client.user(name)
@@ -47,7 +47,7 @@ async def test_a_replay_is_queued_for_everyone() -> None:
 
 
 async def test_jobs_of_a_user_are_followed_cancelled_and_retried() -> None:
-    rc = Recollect(":memory:", worker=False)
+    rc = Tellback(":memory:", worker=False)
     async with talking(rc) as (client, _):
         maya = client.user("maya")
         space = await maya.memory.create_space("default")
@@ -70,7 +70,7 @@ async def test_jobs_of_a_user_are_followed_cancelled_and_retried() -> None:
 
 
 async def test_costs_come_page_by_page() -> None:
-    rc = Recollect(":memory:")
+    rc = Tellback(":memory:")
     async with talking(rc, largest_page=3, page_size=2) as (client, _):
         scope = Scope("default", "default", "maya")
         records = [
@@ -91,10 +91,10 @@ async def test_costs_come_page_by_page() -> None:
 
 
 async def test_lists_are_whole_however_small_the_pages_are() -> None:
-    rc = Recollect(":memory:")
+    rc = Tellback(":memory:")
     agent = Agent(name="Wanda", goal="Chat", model=ScriptedModel([says(f"answer {number}") for number in range(4)]))
     app = create_app(rc, ServerSettings(open=True, rate_limit=None, largest_page=3, page_size=2), agents=[agent])
-    async with serving(app) as url, RecollectClient(url) as client:
+    async with serving(app) as url, TellbackClient(url) as client:
         maya = client.user("maya")
         talks = [await maya.conversations.create("chat") for _ in range(7)]
         assert await maya.conversations.list() == talks[::-1]
@@ -128,11 +128,11 @@ def _text(event: Any) -> str:
 
 @pytest.mark.parametrize("id", ["a/b", "..", ".", "a?b#c", "complete", "", "\ud800"])
 async def test_a_session_or_an_agent_that_cannot_be_is_unknown(id: str) -> None:
-    rc = Recollect(":memory:")
+    rc = Tellback(":memory:")
     agent = Agent(name="Wanda", goal="Chat", model=ScriptedModel([]))
     async with (
         serving(create_app(rc, ServerSettings(open=True), agents=[agent])) as url,
-        RecollectClient(url) as client,
+        TellbackClient(url) as client,
     ):
         agents = client.user("maya").agents
         sessions = agents.sessions("Wanda")

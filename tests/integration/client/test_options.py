@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from recollect import ChatOptions, ChatReply, InvalidArgumentError, Recollect, ToolCall, tool
-from recollect.chat import ChatRequest
-from recollect.errors import RecollectError
-from recollect.testing import FunctionModel
-from recollect.tools import Tool
+from tellback import ChatOptions, ChatReply, InvalidArgumentError, Tellback, ToolCall, tool
+from tellback.chat import ChatRequest
+from tellback.errors import TellbackError
+from tellback.testing import FunctionModel
+from tellback.tools import Tool
 from tests.integration.client.serving import talking
 
 WAYS = ["chat", "chat_stream", "run_turn", "stream_turn"]
@@ -63,7 +63,7 @@ TAKEN: list[ChatOptions | Mapping[str, Any]] = [
 @pytest.mark.parametrize("options", TAKEN, ids=lambda each: repr(each)[:60])
 async def test_options_reach_the_model_as_in_process(options: Any) -> None:
     model = Hearing()
-    rc = Recollect(":memory:", model=FunctionModel(model))
+    rc = Tellback(":memory:", model=FunctionModel(model))
     async with talking(rc) as (client, _):
         for way in WAYS:
             asked: list[Any] = []
@@ -90,12 +90,12 @@ SPELT_WRONG: list[Any] = [
 
 @pytest.mark.parametrize("options", SPELT_WRONG, ids=str)
 async def test_options_that_are_wrong_are_refused_alike(options: Any) -> None:
-    rc = Recollect(":memory:", model=FunctionModel(Hearing()))
+    rc = Tellback(":memory:", model=FunctionModel(Hearing()))
     async with talking(rc) as (client, _):
         for way in WAYS:
             told = []
             for maya in (rc.user("maya"), client.user("tom")):
-                with pytest.raises(RecollectError) as caught:
+                with pytest.raises(TellbackError) as caught:
                     await turn(maya, way, options=options)
                 told.append((type(caught.value), str(caught.value)))
             assert told[0] == told[1]
@@ -125,7 +125,7 @@ NOT_SENT: list[tuple[Any, str]] = [
 
 @pytest.mark.parametrize(("options", "why"), NOT_SENT, ids=lambda each: each if isinstance(each, str) else "")
 async def test_options_that_a_server_does_not_take_are_refused_with_a_reason(options: Any, why: str) -> None:
-    async with talking(Recollect(":memory:", model=FunctionModel(Hearing()))) as (client, _):
+    async with talking(Tellback(":memory:", model=FunctionModel(Hearing()))) as (client, _):
         for way in WAYS:
             with pytest.raises(InvalidArgumentError, match=why) as caught:
                 await turn(client.user("maya"), way, options=options)
@@ -133,10 +133,10 @@ async def test_options_that_a_server_does_not_take_are_refused_with_a_reason(opt
 
 
 async def test_a_model_may_be_named_among_the_options() -> None:
-    rc = Recollect(":memory:", model=FunctionModel(Hearing()))
+    rc = Tellback(":memory:", model=FunctionModel(Hearing()))
     async with talking(rc) as (client, _):
         for way in WAYS:
-            with pytest.raises(RecollectError, match="gpt-nobody"):
+            with pytest.raises(TellbackError, match="gpt-nobody"):
                 await turn(client.user("maya"), way, options={"model": "gpt-nobody"})
 
 
@@ -154,6 +154,6 @@ async def test_described_tools_may_be_among_the_options() -> None:
             return ChatReply("Yes.")
         return ChatReply("", tool_calls=(ToolCall("call_1", "look", {}),), stop_reason="tool_use")
 
-    async with talking(Recollect(":memory:", model=FunctionModel(model))) as (client, _):
+    async with talking(Tellback(":memory:", model=FunctionModel(model))) as (client, _):
         ended = await turn(client.user("maya"), "run_turn", options={"tools": [described]}, tool_handler=handle)
     assert (ended.text, asked) == ("Yes.", ["look"])

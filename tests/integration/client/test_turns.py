@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from recollect import ChatReply, Recollect, RemoteUnavailableError, ToolCall, TurnOutcome, image_part, text_part, tool
-from recollect.client import RecollectClient
-from recollect.conversations import Conversations
-from recollect.testing import FunctionModel, ScriptedModel, calls, says
-from recollect.turn import TurnResult
+from tellback import ChatReply, RemoteUnavailableError, Tellback, ToolCall, TurnOutcome, image_part, text_part, tool
+from tellback.client import TellbackClient
+from tellback.conversations import Conversations
+from tellback.testing import FunctionModel, ScriptedModel, calls, says
+from tellback.turn import TurnResult
 from tests.integration.client.serving import Cuts, talking
 
 PICTURE = "iVBORw0KGgo="
@@ -37,7 +37,7 @@ def look(again: int) -> str:
     return f"nothing ({again})"
 
 
-async def turn(client: RecollectClient, way: str, **more: Any) -> TurnOutcome | TurnResult:
+async def turn(client: TellbackClient, way: str, **more: Any) -> TurnOutcome | TurnResult:
     maya = client.user("maya")
     ended: Any
     if way.startswith("chat"):
@@ -63,7 +63,7 @@ async def turn(client: RecollectClient, way: str, **more: Any) -> TurnOutcome | 
 @pytest.mark.parametrize("cycles", [1, 3, None])
 async def test_a_model_that_keeps_calling_is_asked_for_an_answer(way: str, cycles: int | None) -> None:
     model = Tireless()
-    async with talking(Recollect(":memory:", model=FunctionModel(model))) as (client, _):
+    async with talking(Tellback(":memory:", model=FunctionModel(model))) as (client, _):
         ended = await turn(client, way, max_cycles=cycles)
     most = 10 if cycles is None else cycles
     assert (ended.status, ended.text, ended.pending) == ("max_cycles", "Enough.", ())
@@ -73,7 +73,7 @@ async def test_a_model_that_keeps_calling_is_asked_for_an_answer(way: str, cycle
 
 async def test_the_same_is_so_in_process() -> None:
     model = Tireless()
-    async with Recollect(":memory:", model=FunctionModel(model)) as rc:
+    async with Tellback(":memory:", model=FunctionModel(model)) as rc:
         maya = rc.user("maya")
         talk = await maya.conversations.create("tools")
         ended = await maya.conversations.run_turn(talk.id, None, "Look!", tools=[look], max_cycles=3)
@@ -86,7 +86,7 @@ async def test_a_model_that_will_not_answer_ends_all_the_same() -> None:
         call = ToolCall(f"call_{len(request.messages)}", "look", {"again": 1})
         return ChatReply("Wait.", tool_calls=(call,), stop_reason="tool_use")
 
-    async with talking(Recollect(":memory:", model=FunctionModel(stubborn))) as (client, _):
+    async with talking(Tellback(":memory:", model=FunctionModel(stubborn))) as (client, _):
         ended = await turn(client, "run_turn", max_cycles=2)
         assert (ended.status, ended.text, ended.pending, ended.model_calls) == ("max_cycles", "Wait.", (), 3)
         answer = await client.user("maya").chat("Look!", space=None, options={"max_iterations": 2}, tools=[look])
@@ -100,7 +100,7 @@ async def test_pictures_of_tools_reach_the_model() -> None:
         return [text_part("Here:"), image_part(data=PICTURE, mime="image/png")]
 
     model = ScriptedModel([calls("camera"), says("A cat.")] * 2)
-    rc = Recollect(":memory:", model=model)
+    rc = Tellback(":memory:", model=model)
     async with talking(rc) as (client, _):
         local, remote = rc.user("maya"), client.user("maya")
         seen = []
@@ -115,7 +115,7 @@ async def test_pictures_of_tools_reach_the_model() -> None:
 
 
 async def test_both_sides_of_a_turn_are_appended_once_if_the_answer_is_lost() -> None:
-    async with talking(Recollect(":memory:"), lambda app: Cuts(app, 0)) as (client, cuts):
+    async with talking(Tellback(":memory:"), lambda app: Cuts(app, 0)) as (client, cuts):
         talks = client.user("maya").conversations
         talk = await talks.create("chat")
         cuts.left = 1
@@ -142,7 +142,7 @@ async def test_a_tool_runs_once_whichever_answer_is_lost(way: str, cut: int) -> 
             return ChatReply("Done.")
         return ChatReply("", tool_calls=(ToolCall("call_1", "book", {}),), stop_reason="tool_use")
 
-    rc = Recollect(":memory:", model=FunctionModel(model))
+    rc = Tellback(":memory:", model=FunctionModel(model))
     async with talking(rc, lambda app: Cuts(app, 0)) as (client, cuts):
         maya = client.user("maya")
         talk = await maya.conversations.create("tables")
@@ -165,7 +165,7 @@ async def test_a_turn_with_a_key_that_is_asked_for_again_is_answered_as_in_proce
             return ChatReply("Done.")
         return ChatReply("", tool_calls=(ToolCall("call_1", "look", {"again": 1}),), stop_reason="tool_use")
 
-    rc = Recollect(":memory:", model=FunctionModel(model))
+    rc = Tellback(":memory:", model=FunctionModel(model))
     async with talking(rc) as (client, _):
         told: list[Any] = []
         for maya in (rc.user("maya"), client.user("tom")):
@@ -197,15 +197,15 @@ async def test_a_request_that_is_still_being_answered_is_waited_for(monkeypatch:
         return await create(self, *args, **more)
 
     monkeypatch.setattr(Conversations, "create", slow)
-    async with talking(Recollect(":memory:")) as (client, _):
-        async with RecollectClient(client._transport.url, timeout=0.3) as hasty:
+    async with talking(Tellback(":memory:")) as (client, _):
+        async with TellbackClient(client._transport.url, timeout=0.3) as hasty:
             talk = await hasty.user("maya").conversations.create("chat")
         assert (await client.user("maya").conversations.list()) == [talk]
     assert made == ["one"]
 
 
 async def test_a_key_that_was_made_may_not_be_made_again() -> None:
-    async with talking(Recollect(":memory:"), lambda app: Cuts(app, 1)) as (client, cuts):
+    async with talking(Tellback(":memory:"), lambda app: Cuts(app, 1)) as (client, cuts):
         with pytest.raises(RemoteUnavailableError):
             await client.keys.create("app")
         assert cuts.seen == 1

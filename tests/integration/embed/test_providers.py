@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 import pytest
 
-from recollect.embed import (
+from tellback.embed import (
     CompatibleEmbedder,
     Embedder,
     GeminiEmbedder,
@@ -19,8 +19,8 @@ from recollect.embed import (
     OpenAIEmbedder,
     OpenRouterEmbedder,
 )
-from recollect.embed.remote import ProviderEmbedder
-from recollect.errors import (
+from tellback.embed.remote import ProviderEmbedder
+from tellback.errors import (
     ConfigurationError,
     EmbeddingError,
     InvalidArgumentError,

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from recollect.stores import open_store
-from recollect.stores.postgres import PostgresStore
+from tellback.stores import open_store
+from tellback.stores.postgres import PostgresStore
 
 
 @pytest.fixture

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect import Recollect
-from recollect.errors import ConfigurationError, InvalidArgumentError, NotFoundError
-from recollect.jobs import WorkerOptions, open_worker
-from recollect.jobs.embedded import EmbeddedWorker
-from recollect.jobs.postgres import QueueWorker
-from recollect.stores import open_store
-from recollect.testing.jobs.working import QUICK, queue, spaces
-from recollect.types.jobs import JobStatus
+from tellback import Tellback
+from tellback.errors import ConfigurationError, InvalidArgumentError, NotFoundError
+from tellback.jobs import WorkerOptions, open_worker
+from tellback.jobs.embedded import EmbeddedWorker
+from tellback.jobs.postgres import QueueWorker
+from tellback.stores import open_store
+from tellback.testing.jobs.working import QUICK, queue, spaces
+from tellback.types.jobs import JobStatus
 
 
 @given(attempt=st.integers(1, 1_000), first=st.floats(0.01, 100), longest=st.floats(0.01, 10_000))
@@ -45,7 +45,7 @@ def test_each_store_gets_the_worker_that_suits_it(
 
 
 async def test_the_handle_answers_for_all_users_and_for_one(tmp_path: Path) -> None:
-    async with Recollect(tmp_path / "recollect.db", worker=False) as rc:
+    async with Tellback(tmp_path / "tellback.db", worker=False) as rc:
         for name in ("maya", "noah"):
             user = rc.user(name)
             space = await user.memory.create_space("home")
@@ -69,7 +69,7 @@ async def test_the_handle_answers_for_all_users_and_for_one(tmp_path: Path) -> N
 
 
 def test_jobs_can_be_waited_for_from_synchronous_code(tmp_path: Path) -> None:
-    with Recollect(tmp_path / "recollect.db") as rc:
+    with Tellback(tmp_path / "tellback.db") as rc:
         maya = rc.user("maya")
         space = maya.memory.create_space("home")
         maya.memory.create_binding({"namespace": "chat"}, [space.id])
@@ -83,7 +83,7 @@ def test_jobs_can_be_waited_for_from_synchronous_code(tmp_path: Path) -> None:
 
 
 async def test_opened_again_in_another_event_loop_it_works_again(tmp_path: Path) -> None:
-    rc = Recollect(tmp_path / "recollect.db")
+    rc = Tellback(tmp_path / "tellback.db")
 
     async def session() -> None:
         async with rc:
@@ -103,13 +103,13 @@ async def test_opened_again_in_another_event_loop_it_works_again(tmp_path: Path)
 async def test_a_worker_on_a_store_that_takes_no_changes_leaves_jobs_alone(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    path = tmp_path / "recollect.db"
+    path = tmp_path / "tellback.db"
     store = open_store(path)
     await store.open()
     [space] = await spaces(store, 1)
     job = await queue(store, space)
     await store.close()
-    async with Recollect(f"sqlite:///{path}?mode=ro", worker=QUICK) as rc:
+    async with Tellback(f"sqlite:///{path}?mode=ro", worker=QUICK) as rc:
         await asyncio.sleep(QUICK.poll * 2)
         waiting = await rc.jobs.get(job.id)
         assert waiting is not None

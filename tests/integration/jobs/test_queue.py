@@ -13,24 +13,24 @@ import asyncpg
 import pytest
 from procrastinate.schema import SchemaManager
 
-from recollect.errors import SchemaVersionError
-from recollect.jobs import Jobs, Worker, open_worker
-from recollect.jobs.postgres.schema import prepare_schema
-from recollect.jobs.postgres.service import Service
-from recollect.jobs.runner import Runner
-from recollect.stores import open_store
-from recollect.stores.postgres import PostgresStore
-from recollect.testing.jobs.fixtures import until_over
-from recollect.testing.jobs.working import KIND, QUICK, Work, done, queue, spaces
-from recollect.types.jobs import JobStatus
-from recollect.types.times import utc_now
+from tellback.errors import SchemaVersionError
+from tellback.jobs import Jobs, Worker, open_worker
+from tellback.jobs.postgres.schema import prepare_schema
+from tellback.jobs.postgres.service import Service
+from tellback.jobs.runner import Runner
+from tellback.stores import open_store
+from tellback.stores.postgres import PostgresStore
+from tellback.testing.jobs.fixtures import until_over
+from tellback.testing.jobs.working import KIND, QUICK, Work, done, queue, spaces
+from tellback.types.jobs import JobStatus
+from tellback.types.times import utc_now
 from tests.support.postgres import PostgresServer
 
 STEPS = sorted(Path(SchemaManager.get_migrations_path()).glob("*.sql"))
 
 
 @asynccontextmanager
-async def connected(url: str, schema: str = "recollect") -> AsyncIterator[Any]:
+async def connected(url: str, schema: str = "tellback") -> AsyncIterator[Any]:
     connection = await asyncpg.connect(url, server_settings={"search_path": schema})
     try:
         yield connection
@@ -57,7 +57,7 @@ async def deliveries(url: str) -> list[tuple[str, str]]:
     """What is in the queue: status and job id."""
     async with connected(url) as connection:
         rows = await connection.fetch(
-            "SELECT status::text, args FROM procrastinate_jobs WHERE task_name = 'recollect.run_job' ORDER BY id"
+            "SELECT status::text, args FROM procrastinate_jobs WHERE task_name = 'tellback.run_job' ORDER BY id"
         )
         return [(row[0], row[1]) for row in rows]
 
@@ -111,7 +111,7 @@ async def test_deliveries_out_of_order_and_too_many_do_no_harm(postgres_url: str
             for locked in (job.id, None):
                 await connection.execute(
                     "INSERT INTO procrastinate_jobs (queue_name, task_name, lock, queueing_lock, args)"
-                    " VALUES ('recollect', 'recollect.run_job', $1, $2, jsonb_build_object('job_id', $3::text))",
+                    " VALUES ('tellback', 'tellback.run_job', $1, $2, jsonb_build_object('job_id', $3::text))",
                     space.id,
                     locked,
                     job.id,
@@ -128,7 +128,7 @@ async def test_a_delivery_of_no_known_job_is_dropped(postgres_url: str, store: P
     await ask(
         postgres_url,
         "INSERT INTO procrastinate_jobs (queue_name, task_name, lock, queueing_lock, args) VALUES"
-        " ('recollect', 'recollect.run_job', $1, 'job_gone', '{\"job_id\": \"job_gone\"}')",
+        " ('tellback', 'tellback.run_job', $1, 'job_gone', '{\"job_id\": \"job_gone\"}')",
         space.id,
     )
     job = await queue(store, space)
@@ -190,7 +190,7 @@ async def test_the_queue_is_used_under_the_role_that_owns_nothing(
     postgres_server: PostgresServer, postgres_url: str, store: PostgresStore
 ) -> None:
     user = f"plain_{postgres_url.rpartition('_')[2]}"
-    postgres_server.psql(f"CREATE ROLE {user} LOGIN; GRANT recollect_app TO {user}")
+    postgres_server.psql(f"CREATE ROLE {user} LOGIN; GRANT tellback_app TO {user}")
     own = open_store(postgres_url.replace("postgres@", f"{user}@"))
     await own.open()
     assert isinstance(own, PostgresStore)

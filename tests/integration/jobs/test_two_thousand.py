@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from recollect.jobs import Jobs
-from recollect.stores import Store
-from recollect.testing.jobs.process import worker_processes
-from recollect.testing.jobs.working import QUICK, done
-from recollect.testing.stores.making import MAYA, make_conversation, make_draft, make_space, make_turn
-from recollect.types.jobs import Job, JobStatus
-from recollect.types.memory import MemorySpace
-from recollect.types.times import utc_now
+from tellback.jobs import Jobs
+from tellback.stores import Store
+from tellback.testing.jobs.process import worker_processes
+from tellback.testing.jobs.working import QUICK, done
+from tellback.testing.stores.making import MAYA, make_conversation, make_draft, make_space, make_turn
+from tellback.types.jobs import Job, JobStatus
+from tellback.types.memory import MemorySpace
+from tellback.types.times import utc_now
 
 SPACES, EACH = 100, 20
 

@@ -12,8 +12,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from recollect.tools import Tool
-from recollect.tools.mcp import McpServer
+from tellback.tools import Tool
+from tellback.tools.mcp import McpServer
 
 HERE = Path(__file__).parent
 

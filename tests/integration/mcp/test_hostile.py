@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from recollect.errors import McpError
-from recollect.tools import ToolCall, dispatch
-from recollect.tools.mcp import McpToolInfo
+from tellback.errors import McpError
+from tellback.tools import ToolCall, dispatch
+from tellback.tools.mcp import McpToolInfo
 from tests.integration.mcp.support import by_name, entries, hostile, pids, running, until
 
 
@@ -124,10 +124,10 @@ async def test_media_that_is_not_what_it_says_is_left_out(diary: Path) -> None:
 async def test_a_flood_on_stderr_neither_blocks_the_server_nor_fills_the_log(
     diary: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "recollect.tools.mcp")
+    caplog.set_level(logging.INFO, "tellback.tools.mcp")
     async with hostile(diary) as server:
         assert (await server.call("flood")).content == "done"
-    lines = [record for record in caplog.records if record.name == "recollect.tools.mcp"]
+    lines = [record for record in caplog.records if record.name == "tellback.tools.mcp"]
     assert 0 < len(lines) < 10_000
     assert max(len(record.getMessage()) for record in lines) < 1_100
     assert any("more lines were left out" in record.getMessage() for record in lines)

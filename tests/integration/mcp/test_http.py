@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from recollect.errors import McpError
-from recollect.tools import ToolCall, dispatch
-from recollect.tools.mcp import McpServer
+from tellback.errors import McpError
+from tellback.tools import ToolCall, dispatch
+from tellback.tools.mcp import McpServer
 from tests.integration.mcp.support import by_name, free_port, http_server, listens, until
 from tests.support.wire import Reply, Request, Wait, WireServer
 

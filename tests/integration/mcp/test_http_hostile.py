@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from recollect.errors import McpError
-from recollect.tools.mcp import McpServer
+from tellback.errors import McpError
+from tellback.tools.mcp import McpServer
 from tests.support.wire import Cut, Reply, Request, Wait, WireServer, data_event, json_reply, sse_reply
 
 DONE = {"content": [{"type": "text", "text": "done"}]}

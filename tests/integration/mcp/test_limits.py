@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from recollect.errors import McpError
+from tellback.errors import McpError
 from tests.integration.mcp.support import by_name, entries, hostile, pids, running, until
 
 

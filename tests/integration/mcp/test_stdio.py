@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from recollect.chat import ChatOptions, run_loop
-from recollect.errors import ConfigurationError, InvalidArgumentError, McpError
-from recollect.testing import ScriptedModel, calls, says
-from recollect.tools import ToolCall, dispatch, dispatch_all
-from recollect.tools.mcp import McpServer, McpToolInfo, mcp_tools
+from tellback.chat import ChatOptions, run_loop
+from tellback.errors import ConfigurationError, InvalidArgumentError, McpError
+from tellback.testing import ScriptedModel, calls, says
+from tellback.tools import ToolCall, dispatch, dispatch_all
+from tellback.tools.mcp import McpServer, McpToolInfo, mcp_tools
 from tests.integration.mcp.support import by_name, friendly, running, until
 
 
@@ -121,7 +121,7 @@ async def test_the_server_gets_only_the_variables_meant_for_it(monkeypatch: pyte
 async def test_what_the_server_writes_to_stderr_is_logged_under_its_name(
     caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    caplog.set_level(logging.INFO, "recollect.tools.mcp")
+    caplog.set_level(logging.INFO, "tellback.tools.mcp")
     async with friendly():
         await until(lambda: "friendly: friendly is up" in caplog.messages)
     assert "friendly is up" not in capfd.readouterr().err
@@ -341,7 +341,7 @@ async def test_a_function_for_approval_that_fails_is_named() -> None:
 
 def test_the_sdk_is_loaded_only_when_a_server_is_connected() -> None:
     code = (
-        "import sys, recollect.tools, recollect.tools.mcp as m; m.McpServer.stdio('x');"
+        "import sys, tellback.tools, tellback.tools.mcp as m; m.McpServer.stdio('x');"
         "sys.exit(any(n.partition('.')[0] in ('mcp', 'mcp_types', 'httpx2') for n in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=50, check=False).returncode == 0
@@ -351,12 +351,12 @@ def test_without_the_extra_the_error_says_what_to_install() -> None:
     code = """
 import asyncio, sys
 sys.modules["mcp"] = sys.modules["mcp_types"] = None
-from recollect.errors import MissingExtraError
-from recollect.tools.mcp import McpServer
+from tellback.errors import MissingExtraError
+from tellback.tools.mcp import McpServer
 try:
     asyncio.run(McpServer.stdio("x").connect())
 except MissingExtraError as error:
-    assert "recollect[mcp]" in str(error), error
+    assert "tellback[mcp]" in str(error), error
 else:
     raise AssertionError
 """

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from recollect.tools.mcp.listing import MAX_DESCRIPTION, MAX_TOOLS, Pages, TooMuch
-from recollect.tools.mcp.names import legal_names
-from recollect.tools.mcp.results import MAX_BLOCKS, MAX_MEDIA, MAX_MEDIA_CHARS, fewer_blocks, tool_result
-from recollect.tools.mcp.schemas import UnusableSchema, binder_for, usable_schema
-from recollect.tools.mcp.wire import decode, encode
-from recollect.tools.schema import InvalidInput
+from tellback.tools.mcp.listing import MAX_DESCRIPTION, MAX_TOOLS, Pages, TooMuch
+from tellback.tools.mcp.names import legal_names
+from tellback.tools.mcp.results import MAX_BLOCKS, MAX_MEDIA, MAX_MEDIA_CHARS, fewer_blocks, tool_result
+from tellback.tools.mcp.schemas import UnusableSchema, binder_for, usable_schema
+from tellback.tools.mcp.wire import decode, encode
+from tellback.tools.schema import InvalidInput
 
 keys = st.sampled_from(
     ["type", "properties", "items", "$ref", "allOf", "anyOf", "$defs", "not", "pattern", "required", "x", "$id"]

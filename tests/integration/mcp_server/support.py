@@ -19,12 +19,12 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from recollect import Recollect
-from recollect.errors import InvalidArgumentError
-from recollect.mcp import McpApp, http_app
-from recollect.user import User
+from tellback import Tellback
+from tellback.errors import InvalidArgumentError
+from tellback.mcp import McpApp, http_app
+from tellback.user import User
 
-PROGRAM = ("-W", "error", "-m", "recollect.cli", "mcp")
+PROGRAM = ("-W", "error", "-m", "tellback.cli", "mcp")
 
 
 def program(url: Path | str, user: str, *more: str) -> StdioServerParameters:
@@ -32,7 +32,7 @@ def program(url: Path | str, user: str, *more: str) -> StdioServerParameters:
     return StdioServerParameters(command=sys.executable, args=args)
 
 
-def called_by(rc: Recollect, app: ASGIApp) -> ASGIApp:
+def called_by(rc: Tellback, app: ASGIApp) -> ASGIApp:
     """A guard at the door: it finds out who calls, and puts that into the scope."""
 
     async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
@@ -54,7 +54,7 @@ async def caller(scope: Mapping[str, Any]) -> User:
 
 @asynccontextmanager
 async def serving(
-    rc: Recollect, user_of: Callable[..., Any] = caller, **options: Any
+    rc: Tellback, user_of: Callable[..., Any] = caller, **options: Any
 ) -> AsyncIterator[tuple[str, McpApp]]:
     """The address of a running server. It is stopped at the end, as a signal would do it."""
     app = http_app(user_of, **options)

@@ -8,10 +8,10 @@ from typing import Any
 import httpx2
 import pytest
 
-from recollect import Recollect
-from recollect.errors import ConfigurationError
-from recollect.mcp import http_app
-from recollect.user import User
+from tellback import Tellback
+from tellback.errors import ConfigurationError
+from tellback.mcp import http_app
+from tellback.user import User
 from tests.integration.mcp_server.support import connected, serving
 from tests.unit.mcp_server.support import given, opened, refused
 
@@ -157,7 +157,7 @@ META: dict[str, Any] = {
 class Slow:
     """Looks for a user for a minute, and tells of it."""
 
-    def __init__(self, rc: Recollect) -> None:
+    def __init__(self, rc: Tellback) -> None:
         self._rc = rc
         self.is_slow = True
         self.begun, self.ended = asyncio.Event(), asyncio.Event()

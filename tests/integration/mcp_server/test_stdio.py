@@ -16,8 +16,8 @@ import pytest
 from mcp import Client
 from mcp.shared.exceptions import MCPError
 
-from recollect import Recollect
-from recollect.mcp.stdio import MOST_BYTES
+from tellback import Tellback
+from tellback.mcp.stdio import MOST_BYTES
 from tests.integration.mcp_server.support import PROGRAM, program
 from tests.unit.mcp_server.support import given, refused
 
@@ -31,10 +31,10 @@ LIST = b'{"jsonrpc": "2.0", "id": 2, "method": "tools/list", "params": {}}'
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"], ids=["newest", "with handshake"])
 async def test_a_program_remembers_and_another_one_recalls(tmp_path: Path, mode: str) -> None:
-    url = tmp_path / "recollect.db"
+    url = tmp_path / "tellback.db"
     async with Client(program(url, "maya"), mode=mode) as client:
         assert client.server_info is not None
-        assert client.server_info.name == "recollect"
+        assert client.server_info.name == "tellback"
         assert "long-term memory" in (client.instructions or "")
         kept = (await given(client, "remember", text="Maya is vegetarian."))["memory"]
         assert "limit" in await refused(client, "recall", query="food", limit=1_000)
@@ -49,14 +49,14 @@ async def test_a_program_remembers_and_another_one_recalls(tmp_path: Path, mode:
 
 
 async def test_two_users_and_two_tenants_do_not_see_each_other(tmp_path: Path) -> None:
-    url = tmp_path / "recollect.db"
+    url = tmp_path / "tellback.db"
     async with Client(program(url, "maya")) as client:
         kept = (await given(client, "remember", text="Maya is vegetarian."))["memory"]
     for user, tenant in (("tom", "default"), ("maya", "acme")):
         async with Client(program(url, user, "--tenant", tenant)) as client:
             assert (await given(client, "recall", query="vegetarian"))["memories"] == []
             assert "There is no atom" in await refused(client, "forget", atom_id=kept["id"])
-    async with Recollect(url, worker=False) as rc:
+    async with Tellback(url, worker=False) as rc:
         assert (await rc.user("maya").memory.get_atom(kept["id"])) is not None
 
 
@@ -103,7 +103,7 @@ async def by_hand(url: Path, *more: str, stdout: int = asyncio.subprocess.PIPE) 
         stdout=stdout,
         stderr=asyncio.subprocess.PIPE,
         limit=16 * 1024 * 1024,
-        env={name: value for name, value in os.environ.items() if not name.startswith("RECOLLECT_")},
+        env={name: value for name, value in os.environ.items() if not name.startswith("TELLBACK_")},
     )
     try:
         yield ByHand(process)
@@ -114,7 +114,7 @@ async def by_hand(url: Path, *more: str, stdout: int = asyncio.subprocess.PIPE) 
 
 
 async def test_nonsense_is_passed_over(tmp_path: Path) -> None:
-    async with by_hand(tmp_path / "recollect.db") as server:
+    async with by_hand(tmp_path / "tellback.db") as server:
         await server.greet()
         for line in (b"", b"hello", b"{", b"[]", b"\xff\xfe", b"[" * 100_000, b'{"jsonrpc": "2.0", "id": []}', b"null"):
             await server.send(line)
@@ -128,23 +128,23 @@ async def test_nonsense_is_passed_over(tmp_path: Path) -> None:
 
 
 async def test_the_end_of_the_input_ends_it(tmp_path: Path) -> None:
-    async with by_hand(tmp_path / "recollect.db") as server:
+    async with by_hand(tmp_path / "tellback.db") as server:
         await server.greet()
         code, told = await server.ended()
         assert code == 0
         assert "serving the memory of maya" in told
         assert "Traceback" not in told
-    assert not (tmp_path / "recollect.db-wal").exists()  # the store was closed
+    assert not (tmp_path / "tellback.db-wal").exists()  # the store was closed
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_signal_ends_it_while_it_waits_for_input(tmp_path: Path, number: int) -> None:
-    async with by_hand(tmp_path / "recollect.db") as server:
+    async with by_hand(tmp_path / "tellback.db") as server:
         await server.greet()
         server.process.send_signal(number)
         async with asyncio.timeout(40):
             assert await server.process.wait() == 0
-        assert not (tmp_path / "recollect.db-wal").exists()
+        assert not (tmp_path / "tellback.db-wal").exists()
 
 
 @asynccontextmanager
@@ -164,7 +164,7 @@ async def unread(url: Path) -> AsyncIterator[tuple[asyncio.subprocess.Process, i
 
 
 async def test_a_client_that_does_not_read_does_not_keep_it_from_ending(tmp_path: Path) -> None:
-    async with unread(tmp_path / "recollect.db") as (process, _):
+    async with unread(tmp_path / "tellback.db") as (process, _):
         assert process.stdin is not None
         for _ in range(100):  # more than a pipe holds
             process.stdin.write(LIST + b"\n")
@@ -173,11 +173,11 @@ async def test_a_client_that_does_not_read_does_not_keep_it_from_ending(tmp_path
         process.send_signal(signal.SIGTERM)
         async with asyncio.timeout(40):
             assert await process.wait() == 0
-    assert not (tmp_path / "recollect.db-wal").exists()
+    assert not (tmp_path / "tellback.db-wal").exists()
 
 
 async def test_a_client_that_is_gone_ends_it_without_a_traceback(tmp_path: Path) -> None:
-    async with unread(tmp_path / "recollect.db") as (process, reading):
+    async with unread(tmp_path / "tellback.db") as (process, reading):
         os.close(reading)
         async with asyncio.timeout(40):
             _, told = await process.communicate(LIST + b"\n")
@@ -186,7 +186,7 @@ async def test_a_client_that_is_gone_ends_it_without_a_traceback(tmp_path: Path)
 
 
 async def test_a_message_without_end_ends_the_connection(tmp_path: Path) -> None:
-    async with by_hand(tmp_path / "recollect.db") as server:
+    async with by_hand(tmp_path / "tellback.db") as server:
         await server.greet()
         code, told = await server.ended(b"x" * (MOST_BYTES + 200_000))
         assert code == 0
@@ -194,7 +194,7 @@ async def test_a_message_without_end_ends_the_connection(tmp_path: Path) -> None
 
 
 async def test_what_is_set_up_wrongly_is_told_on_standard_error(tmp_path: Path) -> None:
-    async with by_hand(tmp_path / "none" / "recollect.db") as server:
+    async with by_hand(tmp_path / "none" / "tellback.db") as server:
         async with asyncio.timeout(40):
             out, told = await server.process.communicate()
         assert server.process.returncode == 2

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from recollect import Recollect
-from recollect.embed.vectors import Vectors
-from recollect.errors import EmbeddingError
-from recollect.types.memory import Atom, RecallHit, RecallResult
+from tellback import Tellback
+from tellback.embed.vectors import Vectors
+from tellback.errors import EmbeddingError
+from tellback.types.memory import Atom, RecallHit, RecallResult
 
 DAY = timedelta(days=1)
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -127,5 +127,5 @@ def assert_alike(first: RecallResult, second: RecallResult) -> None:
         assert here.atom.id == there.atom.id or (first.mode == "BY_TOPIC" and close), place
 
 
-async def count_events(rc: Recollect) -> int:
+async def count_events(rc: Tellback) -> int:
     return len(await rc.events.read(limit=100_000))

@@ -8,23 +8,23 @@ from typing import Any
 
 import pytest
 
-from recollect import Recollect
-from recollect.errors import NotFoundError, StoreUnavailableError
-from recollect.memory import recalling
-from recollect.memory import views as views_module
-from recollect.memory.view import SpaceView
-from recollect.stores import SpaceChanges
+from tellback import Tellback
+from tellback.errors import NotFoundError, StoreUnavailableError
+from tellback.memory import recalling
+from tellback.memory import views as views_module
+from tellback.memory.view import SpaceView
+from tellback.stores import SpaceChanges
 from tests.integration.memory.helping import assert_sound, texts
 
 
-async def filled(rc: Recollect, count: int, name: str = "maya") -> tuple[Any, str]:
+async def filled(rc: Tellback, count: int, name: str = "maya") -> tuple[Any, str]:
     memory = rc.user(name).memory
     space = await memory.create_space()
     await memory.add_atoms(space.id, [{"text": f"{name} saw heron {n} by lake {n % 7}."} for n in range(count)])
     return memory, space.id
 
 
-def counted(rc: Recollect, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def counted(rc: Tellback, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The versions that were asked to be gone on from."""
     asked: list[int] = []
     memories: Any = rc.store.memories
@@ -41,14 +41,14 @@ def counted(rc: Recollect, monkeypatch: pytest.MonkeyPatch) -> list[int]:
 async def test_many_spaces_stay_within_the_bound_and_answer_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = tmp_path / "recollect.db"
-    async with Recollect(path) as rc:
+    path = tmp_path / "tellback.db"
+    async with Tellback(path) as rc:
         memory, space = await filled(rc, 50)
         await memory.recall_by_topic(space, "heron")
         one = rc._memory.views.nbytes
         assert one > 50 * 256 * 2  # at the least, the vectors
     bound = 4 * one
-    async with Recollect(path, memory_bytes=bound) as rc:
+    async with Tellback(path, memory_bytes=bound) as rc:
         spaces = [await filled(rc, 50, f"user {n}") for n in range(12)]
         held = rc._memory.views
         for _ in range(2):
@@ -70,14 +70,14 @@ async def test_many_spaces_stay_within_the_bound_and_answer_all_the_same(
             await memory.recall_by_topic(space, "heron 7")
         assert asked == [-1]
     for bytes in (0, 1):
-        async with Recollect(path, memory_bytes=bytes) as rc:
+        async with Tellback(path, memory_bytes=bytes) as rc:
             for memory, space in [await filled(rc, 20, f"{bytes} {n}") for n in range(3)]:
                 assert len(await memory.recall_by_topic(space, "heron", 100)) == 20
             assert len(rc._memory.views) <= 1
 
 
 async def test_what_a_space_takes_is_counted_as_it_grows(tmp_path: Path) -> None:
-    async with Recollect(tmp_path / "recollect.db") as rc:
+    async with Tellback(tmp_path / "tellback.db") as rc:
         memory, space = await filled(rc, 10)
         sizes = []
         for _ in range(4):
@@ -97,7 +97,7 @@ async def test_what_a_space_takes_is_counted_as_it_grows(tmp_path: Path) -> None
 
 
 async def test_many_who_ask_a_cold_space_at_once_build_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with Recollect(tmp_path / "recollect.db") as rc:
+    async with Tellback(tmp_path / "tellback.db") as rc:
         memory, space = await filled(rc, 400)
         asked = counted(rc, monkeypatch)
         results = await asyncio.gather(*(memory.recall_by_topic(space, f"heron {n}", 3) for n in range(50)))
@@ -108,11 +108,11 @@ async def test_many_who_ask_a_cold_space_at_once_build_it_once(tmp_path: Path, m
 
 
 async def test_a_recall_that_is_cancelled_anywhere_leaves_the_space_usable(tmp_path: Path) -> None:
-    path = tmp_path / "recollect.db"
-    async with Recollect(path) as rc:
+    path = tmp_path / "tellback.db"
+    async with Tellback(path) as rc:
         _, space = await filled(rc, 600)
     for wait in (0, 0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.03):
-        async with Recollect(path) as rc:
+        async with Tellback(path) as rc:
             memory = rc.user("maya").memory
             tasks = [asyncio.create_task(memory.recall_by_topic(space, "heron 5")) for _ in range(3)]
             await asyncio.sleep(wait)
@@ -142,7 +142,7 @@ async def test_those_who_wait_for_a_space_that_could_not_be_taken_in_begin_anew(
         apply(self, changes)
 
     monkeypatch.setattr(SpaceView, "apply", failing)
-    async with Recollect(tmp_path / "recollect.db") as rc:
+    async with Tellback(tmp_path / "tellback.db") as rc:
         memory, space = await filled(rc, 20)
         done = await asyncio.gather(
             *(memory.recall_by_topic(space, "heron 5", 100) for _ in range(5)), return_exceptions=True
@@ -158,7 +158,7 @@ async def test_those_who_wait_for_a_space_that_could_not_be_taken_in_begin_anew(
 async def test_an_error_of_the_store_is_told_and_the_next_recall_is_right(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with Recollect(tmp_path / "recollect.db") as rc:
+    async with Tellback(tmp_path / "tellback.db") as rc:
         memory, space = await filled(rc, 30)
         await memory.recall_by_topic(space, "heron")
         memories: Any = rc.store.memories
@@ -183,7 +183,7 @@ async def test_an_error_of_the_store_is_told_and_the_next_recall_is_right(
 
 
 async def test_a_cancelled_recall_does_not_cost_what_was_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with Recollect(tmp_path / "recollect.db") as rc:
+    async with Tellback(tmp_path / "tellback.db") as rc:
         memory, space = await filled(rc, 30)
         await memory.recall_by_topic(space, "heron")
         memories: Any = rc.store.memories
@@ -207,7 +207,7 @@ async def test_a_cancelled_recall_does_not_cost_what_was_held(tmp_path: Path, mo
 
 async def test_a_large_change_is_taken_in_beside_other_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(views_module, "INLINE_ATOMS", 10)
-    async with Recollect(tmp_path / "recollect.db") as rc:
+    async with Tellback(tmp_path / "tellback.db") as rc:
         memory, space = await filled(rc, 300)
         other, small = await filled(rc, 3, "ben")
         cold, beside = await asyncio.gather(
@@ -223,7 +223,7 @@ async def test_a_large_change_is_taken_in_beside_other_work(tmp_path: Path, monk
 async def test_what_is_held_is_counted_also_if_ranking_it_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with Recollect(tmp_path / "recollect.db") as rc:
+    async with Tellback(tmp_path / "tellback.db") as rc:
         memory, space = await filled(rc, 30)
 
         def failing(*given: Any) -> Any:
@@ -238,8 +238,8 @@ async def test_what_is_held_is_counted_also_if_ranking_it_fails(
         assert len(await memory.recall_by_topic(space, "heron", 100)) == 30
 
 
-async def test_several_event_loops_share_one_recollect(tmp_path: Path) -> None:
-    async with Recollect(tmp_path / "r.db") as rc:
+async def test_several_event_loops_share_one_tellback(tmp_path: Path) -> None:
+    async with Tellback(tmp_path / "r.db") as rc:
         memory = rc.user("maya").memory
         space = await memory.create_space()
         await memory.add_atoms(space.id, [{"text": f"Saw {n} herons by the lake."} for n in range(50)])

@@ -11,22 +11,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recollect import Recollect
-from recollect.embed.vectors import Vectors
-from recollect.errors import EmbeddingError, StoreError
+from tellback import Tellback
+from tellback.embed.vectors import Vectors
+from tellback.errors import EmbeddingError, StoreError
 from tests.integration.memory.helping import HashEmbedder, assert_alike, assert_sound, broken, texts
 
 TEXTS = [f"{name} saw {thing} by the lake." for name in ("Ann", "Bob", "Eve") for thing in ("herons", "boats", "swans")]
 
 
-async def remembered(rc: Recollect, user: str = "maya") -> str:
+async def remembered(rc: Tellback, user: str = "maya") -> str:
     memory = rc.user(user).memory
     space = await memory.create_space()
     await memory.add_atoms(space.id, [{"text": text} for text in TEXTS])
     return space.id
 
 
-async def found_by_words(rc: Recollect, space: str) -> None:
+async def found_by_words(rc: Tellback, space: str) -> None:
     """Every atom is still the best answer to its own words."""
     memory = rc.user("maya").memory
     for text in TEXTS:
@@ -36,7 +36,7 @@ async def found_by_words(rc: Recollect, space: str) -> None:
         assert result.atoms[0].text == text
 
 
-async def makers(rc: Recollect, space: str) -> dict[str, int]:
+async def makers(rc: Tellback, space: str) -> dict[str, int]:
     """How many atoms have vectors by each embedder."""
     scope = rc.user("maya").scope
     found = {}
@@ -49,12 +49,12 @@ async def makers(rc: Recollect, space: str) -> dict[str, int]:
 
 @pytest.mark.parametrize("dimensions", [16, 5])
 async def test_another_embedder_takes_over_in_the_background(url: str, dimensions: int) -> None:
-    async with Recollect(url, embedder=HashEmbedder("old", 16)) as rc:
+    async with Tellback(url, embedder=HashEmbedder("old", 16)) as rc:
         space = await remembered(rc)
         await found_by_words(rc, space)
         assert await makers(rc, space) == {"old": 9}
     new = HashEmbedder("new", dimensions)
-    async with Recollect(url, embedder=new) as rc:
+    async with Tellback(url, embedder=new) as rc:
         memory = rc.user("maya").memory
         await memory.add_atom(space, "Ann keeps bees.")
         assert await makers(rc, space) == {"old": 9, "new": 1}
@@ -69,7 +69,7 @@ async def test_another_embedder_takes_over_in_the_background(url: str, dimension
         assert await makers(rc, space) == {"old": 9, "new": 10}
         assert sorted(new.embedded) == sorted([*TEXTS, "Ann keeps bees."])  # each once
         warm = await memory.recall_by_topic(space, "herons", 100)
-        async with Recollect(url, embedder=HashEmbedder("new", dimensions)) as other:
+        async with Tellback(url, embedder=HashEmbedder("new", dimensions)) as other:
             cold = await other.user("maya").memory.recall_by_topic(space, "herons", 100, now=None)
         assert {hit.atom.id for hit in warm} == {hit.atom.id for hit in cold}
         assert any(hit.parts.get("meaning") for hit in warm)
@@ -79,7 +79,7 @@ async def test_another_embedder_takes_over_in_the_background(url: str, dimension
 
 async def test_two_embedders_on_one_store_embed_each_text_once(url: str) -> None:
     one, two = HashEmbedder("old", 16), HashEmbedder("new", 5)
-    async with Recollect(url, embedder=one) as first, Recollect(url, embedder=two) as second:
+    async with Tellback(url, embedder=one) as first, Tellback(url, embedder=two) as second:
         space = await remembered(first)
         said = list(TEXTS)
         for n in range(3):
@@ -99,12 +99,12 @@ async def test_two_embedders_on_one_store_embed_each_text_once(url: str) -> None
 async def test_vectors_of_others_are_forgotten_when_asked_for_and_all_is_embedded(
     url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.CRITICAL, "recollect")
-    async with Recollect(url, embedder=HashEmbedder("old")) as rc:
+    caplog.set_level(logging.CRITICAL, "tellback")
+    async with Tellback(url, embedder=HashEmbedder("old")) as rc:
         space = await remembered(rc)
         await remembered(rc, "ben")
     new = HashEmbedder("new")
-    async with Recollect(url, embedder=new) as rc:
+    async with Tellback(url, embedder=new) as rc:
         new.error = broken()
         with pytest.raises(EmbeddingError):
             await rc.reembed(forget_others=True)
@@ -120,33 +120,33 @@ async def test_vectors_of_others_are_forgotten_when_asked_for_and_all_is_embedde
 
 async def test_vectors_of_another_maker_are_never_compared(tmp_path: Path) -> None:
     """Old vectors say the opposite of the new ones: nothing of them must be left in a score."""
-    path = tmp_path / "recollect.db"
+    path = tmp_path / "tellback.db"
 
     class Liar(HashEmbedder):
         async def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
             return -(await super().embed(texts, query=query))
 
-    async with Recollect(path, embedder=Liar("old")) as rc:
+    async with Tellback(path, embedder=Liar("old")) as rc:
         space = await remembered(rc)
-    async with Recollect(path, embedder=HashEmbedder("new"), worker=False) as mixed:
+    async with Tellback(path, embedder=HashEmbedder("new"), worker=False) as mixed:
         unseen = await mixed.user("maya").memory.recall_by_topic(space, "Bob herons", 100)
         assert not any(hit.parts.get("meaning") for hit in unseen)
         assert await mixed.reembed() == 9
         after = await mixed.user("maya").memory.recall_by_topic(space, "Bob herons", 100)
         assert any(hit.parts.get("meaning") for hit in after)
-        async with Recollect(path, embedder=HashEmbedder("new"), clock=mixed.clock) as anew:
+        async with Tellback(path, embedder=HashEmbedder("new"), clock=mixed.clock) as anew:
             again = await anew.user("maya").memory.recall_by_topic(space, "Bob herons", 100)
         assert [hit.atom.id for hit in again] == [hit.atom.id for hit in after]
 
 
 async def test_everything_can_be_embedded_at_once_with_progress(url: str) -> None:
-    async with Recollect(url, embedder=HashEmbedder("old")) as rc:
+    async with Tellback(url, embedder=HashEmbedder("old")) as rc:
         spaces = [await remembered(rc, f"user {n}") for n in range(3)]
         gone = await rc.user("user 0").memory.list_atoms(spaces[0], limit=1)
         await rc.user("user 0").memory.delete_atom(gone[0].id)
         await rc.user("user 2").memory.delete_space(spaces[2])
     new = HashEmbedder("new")
-    async with Recollect(url, embedder=new) as rc:
+    async with Tellback(url, embedder=new) as rc:
         progress: list[int] = []
         assert await rc.reembed(progress.append) == 17
         assert progress == sorted(progress)
@@ -154,20 +154,20 @@ async def test_everything_can_be_embedded_at_once_with_progress(url: str) -> Non
         assert len(new.embedded) == 17
         assert gone[0].text not in new.embedded[:8]
         assert await rc.reembed(progress.append) == 0
-    async with Recollect(url, embedder=None) as rc:
+    async with Tellback(url, embedder=None) as rc:
         assert await rc.reembed() == 0
 
 
 async def test_a_forgotten_atom_without_a_vector_is_not_looked_for_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = tmp_path / "recollect.db"
-    async with Recollect(path, embedder=HashEmbedder("old")) as rc:
+    path = tmp_path / "tellback.db"
+    async with Tellback(path, embedder=HashEmbedder("old")) as rc:
         space = await remembered(rc)
         memory = rc.user("maya").memory
         [last] = await memory.list_atoms(space, limit=1)
         await memory.delete_atom(last.id)
-    async with Recollect(path, embedder=HashEmbedder("new")) as rc:
+    async with Tellback(path, embedder=HashEmbedder("new")) as rc:
         memory = rc.user("maya").memory
         await memory.recall_by_topic(space, "herons")
         await rc.jobs.drain()
@@ -186,11 +186,11 @@ async def test_a_forgotten_atom_without_a_vector_is_not_looked_for_for_ever(
 
 
 async def test_without_a_worker_nothing_is_embedded_in_the_background(tmp_path: Path) -> None:
-    path = tmp_path / "recollect.db"
-    async with Recollect(path, embedder=HashEmbedder("old")) as rc:
+    path = tmp_path / "tellback.db"
+    async with Tellback(path, embedder=HashEmbedder("old")) as rc:
         space = await remembered(rc)
     new = HashEmbedder("new")
-    async with Recollect(path, embedder=new, worker=False) as rc:
+    async with Tellback(path, embedder=new, worker=False) as rc:
         await found_by_words(rc, space)
         await rc.jobs.drain()
         assert new.embedded == []
@@ -198,9 +198,9 @@ async def test_without_a_worker_nothing_is_embedded_in_the_background(tmp_path: 
 
 
 async def test_an_embedder_that_fails_loses_nothing(url: str, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.CRITICAL, "recollect")
+    caplog.set_level(logging.CRITICAL, "tellback")
     embedder = HashEmbedder("new")
-    async with Recollect(url, embedder=embedder) as rc:
+    async with Tellback(url, embedder=embedder) as rc:
         memory = rc.user("maya").memory
         embedder.error = broken()
         space = await remembered(rc)  # written without vectors
@@ -222,11 +222,11 @@ async def test_an_embedder_that_fails_loses_nothing(url: str, caplog: pytest.Log
 async def test_what_failed_in_the_background_is_tried_again_after_a_while(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from recollect.memory import embedding
+    from tellback.memory import embedding
 
-    caplog.set_level(logging.CRITICAL, "recollect")
+    caplog.set_level(logging.CRITICAL, "tellback")
     embedder = HashEmbedder("new")
-    async with Recollect(tmp_path / "recollect.db", embedder=embedder) as rc:
+    async with Tellback(tmp_path / "tellback.db", embedder=embedder) as rc:
         embedder.error = broken()
         space = await remembered(rc)
         memory = rc.user("maya").memory
@@ -247,7 +247,7 @@ async def test_any_other_error_of_an_embedder_is_not_swallowed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     embedder = HashEmbedder("new")
-    async with Recollect(tmp_path / "recollect.db", embedder=embedder) as rc:
+    async with Tellback(tmp_path / "tellback.db", embedder=embedder) as rc:
         space = await remembered(rc)
         memory = rc.user("maya").memory
         [first] = await memory.list_atoms(space, limit=1)
@@ -268,7 +268,7 @@ async def test_any_other_error_of_an_embedder_is_not_swallowed(
         assert await rc.reembed() == 0
         await found_by_words(rc, space)
     other = HashEmbedder("newer")
-    async with Recollect(tmp_path / "recollect.db", embedder=other) as rc:
+    async with Tellback(tmp_path / "tellback.db", embedder=other) as rc:
         memory = rc.user("maya").memory
         other.error = ZeroDivisionError("a bug")
         with pytest.raises(ZeroDivisionError):
@@ -299,15 +299,15 @@ class Picky(HashEmbedder):
 
 
 async def test_a_text_that_is_refused_costs_no_other_its_vector(url: str, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.WARNING, "recollect")
+    caplog.set_level(logging.WARNING, "tellback")
     many = [f"Otters, {n} of them." for n in range(300)]
     many[3] = many[299] = many[150] = "A poison."
-    async with Recollect(url, embedder=None) as rc:
+    async with Tellback(url, embedder=None) as rc:
         memory = rc.user("maya").memory
         space = (await memory.create_space()).id
         await memory.add_atoms(space, [{"text": text} for text in many])
     embedder = Picky("new")
-    async with Recollect(url, embedder=embedder) as rc:
+    async with Tellback(url, embedder=embedder) as rc:
         memory = rc.user("maya").memory
         await memory.recall_by_topic(space, "otters")
         await rc.jobs.drain()
@@ -330,12 +330,12 @@ async def test_a_text_that_is_refused_costs_no_other_its_vector(url: str, caplog
 async def test_what_is_refused_of_one_user_is_said_when_all_others_are_embedded(
     url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.CRITICAL, "recollect")
-    async with Recollect(url, embedder=HashEmbedder("old")) as rc:
+    caplog.set_level(logging.CRITICAL, "tellback")
+    async with Tellback(url, embedder=HashEmbedder("old")) as rc:
         memory = rc.user("ann").memory
         await memory.add_atoms((await memory.create_space()).id, [{"text": "A poison."}, {"text": "More poison."}])
         space = await remembered(rc)
-    async with Recollect(url, embedder=Picky("new")) as rc:
+    async with Tellback(url, embedder=Picky("new")) as rc:
         progress: list[int] = []
         with pytest.raises(EmbeddingError, match=r"refused 2 texts.* 9 others"):
             await rc.reembed(progress.append, forget_others=True)
@@ -347,8 +347,8 @@ async def test_what_is_refused_of_one_user_is_said_when_all_others_are_embedded(
 async def test_an_embedder_that_is_down_is_not_asked_for_every_text(
     tmp_path: Path, retryable: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.CRITICAL, "recollect")
-    async with Recollect(tmp_path / "recollect.db", embedder=None) as rc:
+    caplog.set_level(logging.CRITICAL, "tellback")
+    async with Tellback(tmp_path / "tellback.db", embedder=None) as rc:
         for user in range(40):
             memory = rc.user(f"{user}").memory
             await memory.add_atoms((await memory.create_space()).id, [{"text": f"{n}"} for n in range(40)])
@@ -360,7 +360,7 @@ async def test_an_embedder_that_is_down_is_not_asked_for_every_text(
             asked += 1
             raise EmbeddingError("down", retryable=retryable)
 
-    async with Recollect(tmp_path / "recollect.db", embedder=Down("new")) as rc:
+    async with Tellback(tmp_path / "tellback.db", embedder=Down("new")) as rc:
         with pytest.raises(EmbeddingError, match="down"):
             await rc.reembed()
         assert asked == (1 if retryable else 16)
@@ -389,7 +389,7 @@ async def test_what_an_embedder_gives_that_is_not_vectors_is_as_nothing(
         async def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
             return given  # type: ignore[no-any-return]
 
-    async with Recollect(tmp_path / "recollect.db", embedder=Wrong("new")) as rc:
+    async with Tellback(tmp_path / "tellback.db", embedder=Wrong("new")) as rc:
         memory = rc.user("maya").memory
         space = (await memory.create_space()).id
         await memory.add_atoms(space, [{"text": "Likes tea."}, {"text": "Has a boat."}])
@@ -405,7 +405,7 @@ async def test_plain_lists_of_any_length_are_vectors_too(tmp_path: Path) -> None
             rows = (await super().embed(texts, query=query)).tolist()
             return [[1e6 * number for number in row] for row in rows]  # type: ignore[return-value]
 
-    async with Recollect(tmp_path / "recollect.db", embedder=Plain("new")) as rc:
+    async with Tellback(tmp_path / "tellback.db", embedder=Plain("new")) as rc:
         space = await remembered(rc)
         await found_by_words(rc, space)
         changes = await rc.store.memories.changes(rc.user("maya").scope, space, after=-1, embedder="new")
@@ -418,11 +418,11 @@ async def test_plain_lists_of_any_length_are_vectors_too(tmp_path: Path) -> None
 async def test_a_store_that_cannot_be_written_is_not_embedded_for_at_every_recall(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    path = tmp_path / "recollect.db"
-    async with Recollect(path, embedder=HashEmbedder("old")) as rc:
+    path = tmp_path / "tellback.db"
+    async with Tellback(path, embedder=HashEmbedder("old")) as rc:
         space = await remembered(rc)
     new = HashEmbedder("new")
-    async with Recollect(path, embedder=new) as rc:
+    async with Tellback(path, embedder=new) as rc:
 
         async def refused(*given: Any, **named: Any) -> None:
             raise StoreError("read-only")
@@ -438,7 +438,7 @@ async def test_a_store_that_cannot_be_written_is_not_embedded_for_at_every_recal
 async def test_a_space_deleted_while_it_is_embedded_does_not_stop_the_others(
     url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with Recollect(url, embedder=HashEmbedder("old")) as rc:
+    async with Tellback(url, embedder=HashEmbedder("old")) as rc:
         spaces = [await remembered(rc) for _ in range(3)]
 
     doomed: list[str] = []
@@ -450,14 +450,14 @@ async def test_a_space_deleted_while_it_is_embedded_does_not_stop_the_others(
             return await super().embed(texts, query=query)
 
     embedder = Deleting("new")
-    async with Recollect(url, embedder=embedder) as rc:
+    async with Tellback(url, embedder=embedder) as rc:
         doomed.append(spaces.pop(1))  # another than the one being embedded
         assert await rc.reembed() == 18
         assert len(embedder.embedded) == 18
-    async with Recollect(url, embedder=Deleting("newer")) as rc:
+    async with Tellback(url, embedder=Deleting("newer")) as rc:
         doomed.append(spaces.pop(0))  # the very one
         assert await rc.reembed() == 9
-    async with Recollect(url, embedder=HashEmbedder("newest")) as rc:
+    async with Tellback(url, embedder=HashEmbedder("newest")) as rc:
         memory = rc.user("maya").memory
         await memory.recall_by_topic(spaces[0], "herons")
         await memory.delete_space(spaces[0])
@@ -467,9 +467,9 @@ async def test_a_space_deleted_while_it_is_embedded_does_not_stop_the_others(
 
 async def test_the_same_name_with_other_dimensions_breaks_nothing(tmp_path: Path) -> None:
     """The embedder breaks its promise: its vectors cannot be compared, but everything is still found by its words."""
-    path = tmp_path / "recollect.db"
+    path = tmp_path / "tellback.db"
     for dimensions in (4, 8, 2):
-        async with Recollect(path, embedder=HashEmbedder("new", dimensions)) as rc:
+        async with Tellback(path, embedder=HashEmbedder("new", dimensions)) as rc:
             memory = rc.user("maya").memory
             if dimensions == 4:
                 space = await remembered(rc)
@@ -483,46 +483,46 @@ async def test_the_same_name_with_other_dimensions_breaks_nothing(tmp_path: Path
 
 
 async def test_without_an_embedder_everything_has_the_same_shape(url: str) -> None:
-    async with Recollect(url) as rc:
+    async with Tellback(url) as rc:
         space = await remembered(rc)
         with_vectors = await rc.user("maya").memory.recall_by_topic(space, "Who saw swans?", 4)
-    async with Recollect(url, embedder=None) as rc:
+    async with Tellback(url, embedder=None) as rc:
         await found_by_words(rc, space)
         without = await rc.user("maya").memory.recall_by_topic(space, "Who saw swans?", 4)
         assert (without.mode, without.total_candidates, len(without)) == (with_vectors.mode, 9, 4)
         assert set(texts(without)[:3]) == set(texts(with_vectors)[:3])
         assert not any(hit.parts.get("meaning") for hit in without)
         added = await rc.user("maya").memory.add_atom(space, "Eve saw otters.")
-    async with Recollect(url) as rc:
+    async with Tellback(url) as rc:
         memory = rc.user("maya").memory
         assert (await memory.recall_by_topic(space, "otters")).atoms[0] == added
         await rc.jobs.drain()
         assert await rc.reembed() == 0
         now = rc.clock()
         warm = await memory.recall_by_topic(space, "otters", 100, now=now)
-        async with Recollect(url) as other:
+        async with Tellback(url) as other:
             assert_alike(warm, await other.user("maya").memory.recall_by_topic(space, "otters", 100, now=now))
 
 
 async def test_long_work_of_an_embedder_does_not_hold_up_closing(tmp_path: Path, monkeypatch: Any) -> None:
-    from recollect import background
+    from tellback import background
 
     monkeypatch.setattr(background, "GRACE_SECONDS", 0.05)
-    path = tmp_path / "recollect.db"
-    async with Recollect(path, embedder=HashEmbedder("old")) as rc:
+    path = tmp_path / "tellback.db"
+    async with Tellback(path, embedder=HashEmbedder("old")) as rc:
         space = await remembered(rc)
     slow = HashEmbedder("new")
-    async with Recollect(path, embedder=slow) as rc:
+    async with Tellback(path, embedder=slow) as rc:
         await rc.user("maya").memory.recall_by_entity(space, "Ann")
         slow.gate = asyncio.Event()
-    async with Recollect(path, embedder=HashEmbedder("old")) as rc:
+    async with Tellback(path, embedder=HashEmbedder("old")) as rc:
         assert await makers(rc, space) in ({"old": 9}, {"old": 9, "new": 9})
         await found_by_words(rc, space)
 
 
 async def test_a_conversation_that_grows_is_embedded_once(tmp_path: Path) -> None:
     embedder = HashEmbedder()
-    async with Recollect(tmp_path / "r.db", embedder=embedder) as rc:
+    async with Tellback(tmp_path / "r.db", embedder=embedder) as rc:
         maya = rc.user("maya")
         space = await maya.memory.create_space()
         talk = await maya.conversations.create("chat")

@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, multiple, rule, run_state_machine_as_test
 
-from recollect import Recollect
-from recollect.errors import AtomSupersededError, ConversationClosedError, NotFoundError
-from recollect.memory.memory import Memory
+from tellback import Tellback
+from tellback.errors import AtomSupersededError, ConversationClosedError, NotFoundError
+from tellback.memory.memory import Memory
 from tests.integration.memory.helping import DAY, NOON, Clock, HashEmbedder, assert_alike, assert_sound, broken
 
 WORDS = ["tea", "boat", "heron", "sofa", "cat", "Malta", "lamp", "kite", "bees", "figs", "rye", "Ann", "Bob"]
@@ -32,7 +32,7 @@ def loop() -> Iterator[asyncio.Runner]:
 
 def machine(path: Path, runner: asyncio.Runner) -> type[RuleBasedStateMachine]:
     class Held(RuleBasedStateMachine):
-        """One Recollect stays open and answers between any changes; others are opened to compare with it."""
+        """One Tellback stays open and answers between any changes; others are opened to compare with it."""
 
         atoms = Bundle("atoms")
         entities = Bundle("entities")
@@ -42,7 +42,7 @@ def machine(path: Path, runner: asyncio.Runner) -> type[RuleBasedStateMachine]:
             super().__init__()
             self.clock = Clock()
             self.embedder = HashEmbedder()
-            self.rc = Recollect(path, embedder=self.embedder, clock=self.clock)
+            self.rc = Tellback(path, embedder=self.embedder, clock=self.clock)
             runner.run(self.rc.open())
             self.user = self.rc.user("maya")
             self.space = runner.run(self.user.memory.create_space()).id
@@ -59,7 +59,7 @@ def machine(path: Path, runner: asyncio.Runner) -> type[RuleBasedStateMachine]:
 
         async def elsewhere(self, work: Any) -> Any:
             """Done by another opening of the same file."""
-            async with Recollect(path, embedder=self.embedder, clock=self.clock) as other:
+            async with Tellback(path, embedder=self.embedder, clock=self.clock) as other:
                 return await work(other.user("maya").memory)
 
         def written(self, elsewhere: bool, work: Any) -> Any:
@@ -144,4 +144,4 @@ def test_no_sequence_of_calls_makes_a_held_space_differ_from_one_read_anew(
     tmp_path: Path, loop: asyncio.Runner
 ) -> None:
     few = settings(max_examples=20, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck))
-    run_state_machine_as_test(machine(tmp_path / "recollect.db", loop), settings=few)
+    run_state_machine_as_test(machine(tmp_path / "tellback.db", loop), settings=few)

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from recollect import Recollect
-from recollect.errors import NotFoundError
-from recollect.memory import recalling
-from recollect.memory.memory import Memory
+from tellback import Tellback
+from tellback.errors import NotFoundError
+from tellback.memory import recalling
+from tellback.memory.memory import Memory
 from tests.integration.memory.helping import DAY, NOON, Clock, HashEmbedder, assert_sound, everywhere, texts
 from tests.support.postgres import PostgresServer
 
@@ -28,12 +28,12 @@ def few_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @asynccontextmanager
-async def large(url: str, **options: Any) -> AsyncIterator[Recollect]:
-    async with Recollect(url, memory_atoms=FEW, clock=Clock(NOON + 400 * DAY), **options) as rc:
+async def large(url: str, **options: Any) -> AsyncIterator[Tellback]:
+    async with Tellback(url, memory_atoms=FEW, clock=Clock(NOON + 400 * DAY), **options) as rc:
         yield rc
 
 
-async def remembered(rc: Recollect) -> tuple[Memory, str]:
+async def remembered(rc: Tellback) -> tuple[Memory, str]:
     """200 atoms: each animal once at each place, on its own day; and the same of another user."""
     for user in ("ben", "maya"):
         memory = rc.user(user).memory
@@ -70,7 +70,7 @@ async def test_the_best_answer_is_the_one_that_is_best_of_all(
     async with large(ready_postgres_url, embedder=embedder) as rc:
         memory, space = await remembered(rc)
         rc.store.memories._engine.search = search  # type: ignore[attr-defined]
-        async with Recollect(ready_postgres_url, embedder=embedder, clock=rc.clock) as whole:
+        async with Tellback(ready_postgres_url, embedder=embedder, clock=rc.clock) as whole:
             held = whole.user("maya").memory
             for question in QUESTIONS:
                 found = await memory.recall_by_topic(space, question, 5)
@@ -233,7 +233,7 @@ async def test_it_works_on_a_server_without_pgvector(postgres_server: PostgresSe
     database = ready_postgres_url.rpartition("/")[2]
     postgres_server.psql("DROP EXTENSION IF EXISTS vector CASCADE", database)
     postgres_server.psql("CREATE ROLE plain_owner LOGIN", database)
-    postgres_server.psql("GRANT recollect_app TO plain_owner", database)
+    postgres_server.psql("GRANT tellback_app TO plain_owner", database)
     try:
         # A login without the right to install it.
         async with large(ready_postgres_url.replace("//postgres@", "//plain_owner@")) as rc:
@@ -283,7 +283,7 @@ async def test_a_timeline_tells_all_that_stood_in_the_place_of_what_was_found(re
             await memory.add_atoms(space, [{"text": f"maya saw a gull, {text[:3]} {n}."} for n in range(15)])
             now = clock.pass_by(DAY)
             atom = await memory.supersede_atom(atom.id, text, valid_from=now)
-        async with Recollect(ready_postgres_url, clock=clock) as whole:
+        async with Tellback(ready_postgres_url, clock=clock) as whole:
             for asked in ("meetings", "calls after lunch", "Fridays", "secretary"):
                 held = await whole.user("maya").memory.recall_timeline(space, query=asked)
                 found = await memory.recall_timeline(space, query=asked)

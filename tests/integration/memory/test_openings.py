@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from recollect import Recollect
+from tellback import Tellback
 from tests.integration.memory.helping import NOON, Clock, assert_sound, texts
 
 ROOT = Path(__file__).parents[3]
@@ -22,7 +22,7 @@ WORDS = ("added", "deleted", "deleting")
 
 
 async def test_what_one_opening_changes_the_other_recalls_next(url: str) -> None:
-    async with Recollect(url) as one, Recollect(url) as two:
+    async with Tellback(url) as one, Tellback(url) as two:
         writer, reader = one.user("maya").memory, two.user("maya").memory
         space = await writer.create_space()
         assert len(await reader.recall_by_topic(space.id, "tea")) == 0
@@ -60,7 +60,7 @@ async def test_what_one_opening_changes_the_other_recalls_next(url: str) -> None
 
 async def test_many_write_while_others_recall(url: str) -> None:
     clock = Clock()  # it stands still: what supersedes begins at the moment of every recall
-    async with Recollect(url, clock=clock) as one, Recollect(url, clock=clock) as two:
+    async with Tellback(url, clock=clock) as one, Tellback(url, clock=clock) as two:
         memories = [one.user("maya").memory, two.user("maya").memory]
         space = await memories[0].create_space()
         home = await memories[0].add_atom(space.id, "Lives at number 0.", {"name": "home", "kind": "FACT"})
@@ -120,8 +120,8 @@ async def test_a_supersede_beside_a_recall_is_seen_whole_or_not_at_all(
     """Another opening commits between any two statements of what a recall reads."""
     clock = Clock()
     async with (
-        Recollect(ready_postgres_url, embedder=None, clock=clock, memory_atoms=atoms) as reading,
-        Recollect(ready_postgres_url, embedder=None, clock=clock) as writing,
+        Tellback(ready_postgres_url, embedder=None, clock=clock, memory_atoms=atoms) as reading,
+        Tellback(ready_postgres_url, embedder=None, clock=clock) as writing,
     ):
         memory, writer = reading.user("maya").memory, writing.user("maya").memory
         space = await memory.create_space()
@@ -198,7 +198,7 @@ async def _killed_writer(url: str, space_id: str, wait: float) -> list[dict[str,
 
 async def test_a_writer_killed_in_the_middle_leaves_recall_right(url: str) -> None:
     rng = random.Random()
-    async with Recollect(url) as rc:
+    async with Tellback(url) as rc:
         memory = rc.user("maya").memory
         space = await memory.create_space()
         await memory.add_atom(space.id, "Lives at number 0.", {"name": "home", "kind": "FACT"}, valid_from=NOON)
@@ -211,7 +211,7 @@ async def test_a_writer_killed_in_the_middle_leaves_recall_right(url: str) -> No
             assert found.issuperset(added - deleting)
             assert not found & deleted
             assert len([hit for hit in result if hit.atom.category.name == "home"]) == 1
-            async with Recollect(url) as other:
+            async with Tellback(url) as other:
                 anew = await other.user("maya").memory.recall_by_topic(space.id, "heron", 100_000)
             assert {hit.atom.id for hit in anew} == found
             await memory.add_atom(space.id, "Saw another heron.")

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from recollect import Recollect
-from recollect.errors import AtomSupersededError, NotFoundError
+from tellback import Tellback
+from tellback.errors import AtomSupersededError, NotFoundError
 from tests.integration.memory.helping import DAY, NOON, Clock, assert_alike, assert_sound
 
 HOUR = timedelta(hours=1)
@@ -33,7 +33,7 @@ def test_at_any_two_times_exactly_one_atom_of_a_chain_holds(
 ) -> None:
     async def run() -> None:
         clock = Clock()
-        async with Recollect(":memory:", embedder=None, clock=clock) as rc:
+        async with Tellback(":memory:", embedder=None, clock=clock) as rc:
             memory = rc.user("maya").memory
             space = await memory.create_space()
             other = await memory.add_atom(space.id, "Something else.", valid_from=NOON - 100 * DAY)
@@ -80,7 +80,7 @@ def test_a_chain_without_what_was_forgotten_is_as_if_that_had_never_been(
 ) -> None:
     async def run() -> None:
         clock = Clock()
-        async with Recollect(":memory:", embedder=None, clock=clock) as rc:
+        async with Tellback(":memory:", embedder=None, clock=clock) as rc:
             memory = rc.user("maya").memory
             one, other = [(await memory.create_space()).id for _ in range(2)]
             left = [n for n in range(len(begins)) if n not in gone]
@@ -160,7 +160,7 @@ questions = st.fixed_dictionaries(
 class Replica:
     """One store, on which the same is done as on the other; numbers stand for ids."""
 
-    def __init__(self, rc: Recollect, user: str, clock: Clock) -> None:
+    def __init__(self, rc: Tellback, user: str, clock: Clock) -> None:
         self.memory = rc.user(user).memory
         self.clock = clock
         self.ids: list[str] = []
@@ -229,9 +229,7 @@ def test_both_kinds_of_store_recall_the_same_in_the_same_order(
 ) -> None:
     with asyncio.Runner() as runner:
         clock = Clock()
-        opened = [
-            Recollect(url, embedder=embedder, clock=clock) for url in (str(tmp_path / "a.db"), ready_postgres_url)
-        ]
+        opened = [Tellback(url, embedder=embedder, clock=clock) for url in (str(tmp_path / "a.db"), ready_postgres_url)]
         for rc in opened:
             runner.run(rc.open())
         users = iter(range(10**6))
@@ -241,7 +239,7 @@ def test_both_kinds_of_store_recall_the_same_in_the_same_order(
         def check(history: list[Any], asked: list[dict[str, Any]]) -> None:
             name = f"user {next(users)}"
 
-            async def replay(rc: Recollect) -> list[Any]:
+            async def replay(rc: Tellback) -> list[Any]:
                 clock.now = NOON
                 replica = Replica(rc, name, clock)
                 await replica.begin()
@@ -261,14 +259,14 @@ def test_both_kinds_of_store_recall_the_same_in_the_same_order(
 
 
 async def test_what_is_held_is_what_would_be_read_anew_after_an_import(tmp_path: Path) -> None:
-    path = tmp_path / "recollect.db"
-    async with Recollect(path) as rc:
+    path = tmp_path / "tellback.db"
+    async with Tellback(path) as rc:
         memory = rc.user("maya").memory
         space = await memory.create_space()
         for part in range(5):  # the larger ones are taken in by a thread
             texts = [f"{WORDS[n % 13]} {WORDS[n * part % 11]} {n}" for n in range(50 + 130 * part)]
             await memory.add_atoms(space.id, [{"text": text, "valid_from": NOON} for text in texts])
             warm = await memory.recall_by_topic(space.id, "a heron on the sofa", 5000)
-            async with Recollect(path) as other:
+            async with Tellback(path) as other:
                 cold = await other.user("maya").memory.recall_by_topic(space.id, "a heron on the sofa", 5000)
             assert_alike(warm, cold)

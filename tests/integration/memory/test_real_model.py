@@ -11,10 +11,10 @@ from typing import TypeVar
 import pytest
 from jsonschema import Draft202012Validator
 
-from recollect import JobStatus, Recollect
-from recollect.errors import ExtractionError
-from recollect.memory.extraction.llm import LlmExtractor
-from recollect.memory.extraction.values import Verdict
+from tellback import JobStatus, Tellback
+from tellback.errors import ExtractionError
+from tellback.memory.extraction.llm import LlmExtractor
+from tellback.memory.extraction.values import Verdict
 from tests.support.local_model import BoundedModel, needed_model_file
 from tests.unit.memory.extraction.making import atom, question
 
@@ -53,7 +53,7 @@ def check_answers(model: BoundedModel) -> None:
 async def test_a_real_model_makes_memories_of_a_conversation(model: BoundedModel) -> None:
     model.exchanges.clear()
     extractor = LlmExtractor(model, retries=1)
-    async with Recollect(":memory:", extractor=extractor) as rc:
+    async with Tellback(":memory:", extractor=extractor) as rc:
         user = rc.user("maya")
         space = await user.memory.create_space("chat")
         await user.memory.create_binding({"namespace": "chat"}, [space.id])

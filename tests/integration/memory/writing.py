@@ -11,7 +11,7 @@ import json
 import sys
 from typing import Any
 
-from recollect import Recollect
+from tellback import Tellback
 
 
 def say(**what: Any) -> None:
@@ -19,7 +19,7 @@ def say(**what: Any) -> None:
 
 
 async def main(url: str, space_id: str) -> None:
-    async with Recollect(url) as rc:
+    async with Tellback(url) as rc:
         memory = rc.user("maya").memory
         ann = await memory.create_entity(space_id, "PERSON", "Ann")
         [home] = await memory.list_atoms(space_id, "home")

@@ -11,7 +11,7 @@ import anthropic
 import pydantic
 import pytest
 
-from recollect import (
+from tellback import (
     AnthropicModel,
     ChatOptions,
     ConfigurationError,
@@ -31,8 +31,8 @@ from recollect import (
     tool_result_message,
     user_message,
 )
-from recollect.chat import close_models
-from recollect.types import Message, MessagePart, ThinkingDelta, text_part
+from tellback.chat import close_models
+from tellback.types import Message, MessagePart, ThinkingDelta, text_part
 from tests.integration.providers.vendors import Anthropic, anthropic_event, message
 from tests.support.wire import Cut, Wait, WireServer, joined, json_reply, sse_reply
 

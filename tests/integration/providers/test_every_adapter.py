@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from recollect import (
+from tellback import (
     ChatOptions,
     ProviderAuthError,
     ProviderConnectionError,
@@ -27,10 +27,10 @@ from recollect import (
     tool,
     user_message,
 )
-from recollect.chat.providers.base import ProviderModel
-from recollect.errors import ProviderError
-from recollect.testing import ScriptedModel, says
-from recollect.types import TextDelta, ToolCall
+from tellback.chat.providers.base import ProviderModel
+from tellback.errors import ProviderError
+from tellback.testing import ScriptedModel, says
+from tellback.types import TextDelta, ToolCall
 from tests.integration.providers.vendors import VENDORS, Vendor
 from tests.support.wire import Cut, Reply, Wait, WireServer, joined, sse_reply
 
@@ -175,7 +175,7 @@ async def test_a_history_with_a_call_that_has_no_result_is_repaired_on_the_wire(
 ) -> None:
     wire.will(vendor.whole("Fine."))
     history = [user_message("Go"), assistant_message("", [ToolCall("c1", "add", {"x": 1, "y": 2})]), user_message("?")]
-    from recollect import run_loop_messages
+    from tellback import run_loop_messages
 
     async with vendor.model(wire) as model:
         result = await run_loop_messages(ChatOptions(model=model, tools=[add]), history)
@@ -408,7 +408,7 @@ async def test_a_model_that_is_not_allowed_gives_way_to_its_backup(vendor: Vendo
 
 
 async def test_a_backup_without_a_key_tells_what_came_before(vendor: Vendor, wire: WireServer) -> None:
-    from recollect import MissingKeyError, OpenAIModel
+    from tellback import MissingKeyError, OpenAIModel
 
     wire.always(vendor.failure(529))
     async with vendor.model(wire, retries=0, backup_models=[OpenAIModel("gpt-5")]) as model:

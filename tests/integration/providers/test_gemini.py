@@ -11,7 +11,7 @@ import pydantic
 import pytest
 from google import genai
 
-from recollect import (
+from tellback import (
     ChatOptions,
     ConfigurationError,
     GeminiModel,
@@ -29,7 +29,7 @@ from recollect import (
     tool_result_message,
     user_message,
 )
-from recollect.types import ChatReply, ThinkingDelta
+from tellback.types import ChatReply, ThinkingDelta
 from tests.integration.providers.vendors import Gemini, response
 from tests.support.wire import Cut, WireServer, data_event, joined, json_reply, sse_reply
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from recollect import (
+from tellback import (
     ChatOptions,
     ConfigurationError,
     LocalModel,
@@ -31,7 +31,7 @@ from recollect import (
     tool_result_message,
     user_message,
 )
-from recollect.chat import Provider, detect_provider
+from tellback.chat import Provider, detect_provider
 from tests.support.local_model import needed_model_file
 
 # A busy machine takes many times as long.

@@ -9,7 +9,7 @@ import openai
 import pydantic
 import pytest
 
-from recollect import (
+from tellback import (
     ChatOptions,
     CompatibleModel,
     ConfigurationError,
@@ -31,8 +31,8 @@ from recollect import (
     tool_result_message,
     user_message,
 )
-from recollect.chat import close_models
-from recollect.types import ChatReply, MessagePart, ThinkingDelta, ToolUseInputDelta, ToolUseStart
+from tellback.chat import close_models
+from tellback.types import ChatReply, MessagePart, ThinkingDelta, ToolUseInputDelta, ToolUseStart
 from tests.integration.providers.vendors import OpenAI, chunk, completion, openai_call
 from tests.support.wire import WireServer, data_event, joined, json_reply, sse_reply
 

@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from recollect.chat import AnthropicModel, GeminiModel, OpenAIModel
-from recollect.chat.providers.base import ProviderModel
+from tellback.chat import AnthropicModel, GeminiModel, OpenAIModel
+from tellback.chat.providers.base import ProviderModel
 from tests.support.wire import Reply, WireServer, data_event, json_reply, sse_reply
 
 Call = tuple[str, str, Mapping[str, Any]]

@@ -1,4 +1,4 @@
-"""`recollect serve` in a process of its own."""
+"""`tellback serve` in a process of its own."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from pathlib import Path
 import httpx2
 
 ROOT = Path(__file__).parents[3]
-COMMAND = (sys.executable, "-m", "recollect.cli", "serve", "--port", "0")
-ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("RECOLLECT_")}
+COMMAND = (sys.executable, "-m", "tellback.cli", "serve", "--port", "0")
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("TELLBACK_")}
 SLOW_MODEL = ("--agents", "tests.support.served_models:install")
 
 
@@ -47,7 +47,7 @@ class Served:
     def client(self, secret: str | None = None, user: str | None = None) -> httpx2.AsyncClient:
         headers = {} if secret is None else {"Authorization": f"Bearer {secret}"}
         if user is not None:
-            headers["X-Recollect-User"] = user
+            headers["X-Tellback-User"] = user
         return httpx2.AsyncClient(base_url=self.url, headers=headers, timeout=30)
 
     def signal(self, number: int) -> None:

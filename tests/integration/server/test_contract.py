@@ -1,6 +1,6 @@
 """The server keeps its contract: whatever is sent, the answer is one that OpenAPI declares, and never a failure.
 
-`RECOLLECT_CONTRACT_EXAMPLES` sends more: that many requests to each operation, by chance instead of the same ones, and
+`TELLBACK_CONTRACT_EXAMPLES` sends more: that many requests to each operation, by chance instead of the same ones, and
 as an admin as well as with an app's key.
 """
 
@@ -20,18 +20,18 @@ from schemathesis.config import SchemathesisConfig
 from schemathesis.core.parameters import ParameterLocation
 from schemathesis.specs.openapi.checks import ignored_auth, negative_data_rejection, positive_data_acceptance
 
-from recollect import Recollect
-from recollect.server import ServerSettings, create_app
+from tellback import Tellback
+from tellback.server import ServerSettings, create_app
 from tests.support.http_server import calling
 from tests.support.rest_world import World, begin_session, desk, settle
 from tests.support.server_thread import ServerThread
 
-EXAMPLES = int(os.environ.get("RECOLLECT_CONTRACT_EXAMPLES", "0"))
+EXAMPLES = int(os.environ.get("TELLBACK_CONTRACT_EXAMPLES", "0"))
 SECONDS = 20
 
 Case = schemathesis.Case[Any]
 
-_GUARDED = ("X-Recollect-User", "X-Request-Id")
+_GUARDED = ("X-Tellback-User", "X-Request-Id")
 """Headers that are read before any operation: they are fixed here, and tested where they are read."""
 
 _REFUSALS = ["400", "403", "404", "409", "413", "414", "415", "422", "431"]
@@ -41,7 +41,7 @@ _numbers = itertools.count(1)
 
 def document() -> dict[str, Any]:
     """The contract, but for what is the same for all operations."""
-    app = create_app(Recollect(":memory:"), ServerSettings(), agents=[desk()])
+    app = create_app(Tellback(":memory:"), ServerSettings(), agents=[desk()])
     found: dict[str, Any] = app.openapi()
     for methods in found["paths"].values():
         for operation in methods.values():
@@ -90,7 +90,7 @@ class Caller:
     def headers(self, path: str) -> dict[str, str]:
         """Those of a role, or of the one that the path is for."""
         role = self.role or ("admin" if path.startswith("/ai-admin") else "app")
-        return {"Authorization": f"Bearer {self.secrets[role]}", "X-Recollect-User": "maya"}
+        return {"Authorization": f"Bearer {self.secrets[role]}", "X-Tellback-User": "maya"}
 
 
 @pytest.fixture(scope="module")

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from recollect import Recollect
-from recollect.server import ServerSettings, create_app
-from recollect.server.protocol import BoundedProtocol
+from tellback import Tellback
+from tellback.server import ServerSettings, create_app
+from tellback.server.protocol import BoundedProtocol
 from tests.support.http_server import serving
 from tests.support.raw_http import RawAnswer, ask, chunked, connected, request
 
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 async def server() -> AsyncIterator[str]:
     """A server that everyone on this machine may use."""
     settings = ServerSettings(open=True, body_bytes=BODY, body_seconds=0.5)
-    async with Recollect(":memory:", worker=False) as rc:
+    async with Tellback(":memory:", worker=False) as rc:
         app = create_app(rc, settings, opens=False)
         async with serving(app, http=BoundedProtocol, ws="none", timeout_graceful_shutdown=2) as address:
             yield address
@@ -63,8 +63,8 @@ UNREADABLE = (400, "")  # the HTTP parser's own words, before anyone knows what 
 @pytest.mark.parametrize(
     "name",
     [
-        *("Authorization", "X-Recollect-User", "Host", "Content-Type", "Idempotency-Key", "X-Request-Id", "Origin"),
-        *("X-Recollect-Conversation", "X-Recollect-Session", "X-Recollect-Namespace", "Last-Event-ID"),
+        *("Authorization", "X-Tellback-User", "Host", "Content-Type", "Idempotency-Key", "X-Request-Id", "Origin"),
+        *("X-Tellback-Conversation", "X-Tellback-Session", "X-Tellback-Namespace", "Last-Event-ID"),
     ],
 )
 async def test_a_header_that_says_two_things_is_refused(url: str, name: str) -> None:
@@ -93,13 +93,13 @@ async def test_a_header_that_says_two_things_is_refused(url: str, name: str) -> 
         ([("Content-Length", "9" * 30)], (MALFORMED, UNREADABLE)),
         ([("Content-Length", "9" * 18)], ((413, "too-large"),)),
         ([("Content-Length", "")], (UNREADABLE, MALFORMED, 422)),
-        ([("X-Recollect-User", b"maya\x01")], (MALFORMED, UNREADABLE)),
-        ([("X-Recollect-User", b"ma\x00ya")], (MALFORMED, UNREADABLE)),
-        ([("X-Recollect-User", b"maya\x7f")], (MALFORMED, UNREADABLE)),
-        ([("X-Recollect-User", b"maya\rX-Evil: 1")], (MALFORMED, UNREADABLE)),
+        ([("X-Tellback-User", b"maya\x01")], (MALFORMED, UNREADABLE)),
+        ([("X-Tellback-User", b"ma\x00ya")], (MALFORMED, UNREADABLE)),
+        ([("X-Tellback-User", b"maya\x7f")], (MALFORMED, UNREADABLE)),
+        ([("X-Tellback-User", b"maya\rX-Evil: 1")], (MALFORMED, UNREADABLE)),
         ([("X-Anything", b"\x1b[2J")], (MALFORMED, UNREADABLE)),
-        ([("X-Recollect-User", b"zo\xc3\xab")], ((422, "invalid-argument"),)),
-        ([("X-Recollect-User", "%0d%0aX-Evil:%201")], (201,)),
+        ([("X-Tellback-User", b"zo\xc3\xab")], ((422, "invalid-argument"),)),
+        ([("X-Tellback-User", "%0d%0aX-Evil:%201")], (201,)),
         ([("X Space", "1")], (UNREADABLE,)),
         ([("X-Folded", b"1\r\n 2")], (201, UNREADABLE, MALFORMED)),
         ([(b"X-N\xff".decode("latin-1"), "1")], (UNREADABLE,)),
@@ -121,7 +121,7 @@ async def test_a_head_that_lies_is_refused(
 
 async def test_nothing_of_a_request_becomes_a_header_of_the_answer(url: str) -> None:
     for value in ("a%0d%0aX-Evil: 1", "a b", "é", "x" * 500, "<script>", '"', "a\tb"):
-        for name in ("X-Request-Id", "X-Recollect-Conversation", "X-Recollect-Session", "Idempotency-Key", "Origin2"):
+        for name in ("X-Request-Id", "X-Tellback-Conversation", "X-Tellback-Session", "Idempotency-Key", "Origin2"):
             answer = await ask(url, post(named(), (name, value)))
             assert answer.status < 500
             assert value.encode("latin-1") not in answer.head

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from recollect import Recollect
-from recollect.server import ServerSettings, create_app
-from recollect.server.access import Access
-from recollect.server.callers import Home
-from recollect.server.guard import Guard
-from recollect.server.protocol import BoundedProtocol
+from tellback import Tellback
+from tellback.server import ServerSettings, create_app
+from tellback.server.access import Access
+from tellback.server.callers import Home
+from tellback.server.guard import Guard
+from tellback.server.protocol import BoundedProtocol
 from tests.support.http_server import serving
 from tests.support.raw_http import ask, connected, request
 
@@ -36,13 +36,13 @@ async def running(app: Any) -> AsyncIterator[str]:
 
 
 @pytest.fixture
-async def rc() -> AsyncIterator[Recollect]:
-    async with Recollect(":memory:", worker=False) as opened:
+async def rc() -> AsyncIterator[Tellback]:
+    async with Tellback(":memory:", worker=False) as opened:
         yield opened
 
 
 @pytest.fixture
-async def url(rc: Recollect) -> AsyncIterator[str]:
+async def url(rc: Tellback) -> AsyncIterator[str]:
     async with running(create_app(rc, SETTINGS, opens=False)) as address:
         yield address
         assert (await ask(address, request("GET", HERE))).status == 200
@@ -127,14 +127,14 @@ def begun(method: str, path: str, length: int) -> bytes:
 
 
 @asynccontextmanager
-async def answering(rc: Recollect, kind: str) -> AsyncIterator[str]:
+async def answering(rc: Tellback, kind: str) -> AsyncIterator[str]:
     settings = SETTINGS if kind != "401" else replace(SETTINGS, open=False)
     async with running(create_app(rc, settings, opens=False)) as address:
         yield address
 
 
 @pytest.mark.parametrize("kind", UNREAD)
-async def test_a_body_that_nobody_waits_for_does_not_hold_a_connection(rc: Recollect, kind: str) -> None:
+async def test_a_body_that_nobody_waits_for_does_not_hold_a_connection(rc: Tellback, kind: str) -> None:
     asked, status = UNREAD[kind]
     async with answering(rc, kind) as address, connected(address) as connection:
         await connection.send(begun(*asked))
@@ -144,7 +144,7 @@ async def test_a_body_that_nobody_waits_for_does_not_hold_a_connection(rc: Recol
 
 
 @pytest.mark.parametrize("kind", ["401", "live"])
-async def test_such_a_body_gains_no_time_by_coming_letter_by_letter(rc: Recollect, kind: str) -> None:
+async def test_such_a_body_gains_no_time_by_coming_letter_by_letter(rc: Tellback, kind: str) -> None:
     asked, status = UNREAD[kind]
     async with answering(rc, kind) as address, connected(address) as connection:
         await connection.send(begun(*asked))
@@ -157,7 +157,7 @@ async def test_such_a_body_gains_no_time_by_coming_letter_by_letter(rc: Recollec
 
 
 @pytest.mark.parametrize("pause", [0.0, 0.3])
-async def test_a_connection_goes_on_when_such_a_body_comes_in_time(rc: Recollect, pause: float) -> None:
+async def test_a_connection_goes_on_when_such_a_body_comes_in_time(rc: Tellback, pause: float) -> None:
     async with answering(rc, "401") as address, connected(address) as connection:
         for _ in range(4):
             await connection.send(begun("POST", HERE, 10))
@@ -171,7 +171,7 @@ async def test_a_connection_goes_on_when_such_a_body_comes_in_time(rc: Recollect
 
 @pytest.mark.parametrize(("kind", "status"), [("401", 401), ("open", 201)])
 async def test_requests_with_whole_bodies_follow_one_another_on_a_connection(
-    rc: Recollect, kind: str, status: int
+    rc: Tellback, kind: str, status: int
 ) -> None:
     whole = request("POST", HERE, b'{"namespace": "chat"}')
     async with answering(rc, kind) as address, connected(address) as connection:
@@ -185,7 +185,7 @@ async def test_requests_with_whole_bodies_follow_one_another_on_a_connection(
 
 
 @pytest.mark.parametrize("too_large", [False, True])
-async def test_an_answer_that_has_begun_is_not_begun_again(rc: Recollect, too_large: bool) -> None:
+async def test_an_answer_that_has_begun_is_not_begun_again(rc: Tellback, too_large: bool) -> None:
     seen: list[str] = []
 
     async def eager(scope: Scope, receive: Receive, send: Send) -> None:
@@ -205,7 +205,7 @@ async def test_an_answer_that_has_begun_is_not_begun_again(rc: Recollect, too_la
     assert seen == ["http.disconnect"]
 
 
-async def test_a_refused_body_is_the_answer_whatever_the_reader_makes_of_it(rc: Recollect) -> None:
+async def test_a_refused_body_is_the_answer_whatever_the_reader_makes_of_it(rc: Tellback) -> None:
     async def swallows(scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await receive()
@@ -219,7 +219,7 @@ async def test_a_refused_body_is_the_answer_whatever_the_reader_makes_of_it(rc: 
         assert (await connection.answer()).code == "body-timeout"
 
 
-def guarded(rc: Recollect, app: Any) -> Guard:
+def guarded(rc: Tellback, app: Any) -> Guard:
     """An app of one's own behind the guard."""
 
     async def answered(scope: Scope, receive: Receive, send: Send) -> None:

@@ -1,6 +1,6 @@
-"""Five hundred clients follow `recollect serve` for a minute: none is dropped or misses an event, and it does not grow.
+"""Five hundred clients follow `tellback serve` for a minute: none is dropped or misses an event, and it does not grow.
 
-`RECOLLECT_STREAM_SECONDS` makes the minute shorter, or longer.
+`TELLBACK_STREAM_SECONDS` makes the minute shorter, or longer.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from recollect import Recollect
+from tellback import Tellback
 from tests.integration.server.processes import Served, served
 
 CLIENTS = 500
 USERS = 20
-SECONDS = float(os.environ.get("RECOLLECT_STREAM_SECONDS", "60"))
+SECONDS = float(os.environ.get("TELLBACK_STREAM_SECONDS", "60"))
 PAUSE_SECONDS = 0.2
 WARM_UP = 0.3
 """The share of the time after which the server has what it needs."""
@@ -46,7 +46,7 @@ class Client:
         address = urlsplit(url)
         reader, writer = await asyncio.open_connection(address.hostname, address.port)
         try:
-            headers = {"Host": "127.0.0.1", "Authorization": f"Bearer {secret}", "X-Recollect-User": self.user}
+            headers = {"Host": "127.0.0.1", "Authorization": f"Bearer {secret}", "X-Tellback-User": self.user}
             head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
             writer.write(f"GET /ai-events HTTP/1.1\r\n{head}\r\n".encode())
             async for line in reader:
@@ -66,7 +66,7 @@ async def test_many_clients_miss_nothing_and_the_server_stays_as_small(tmp_path:
     clients = [Client(number) for number in range(CLIENTS)]
     expected: dict[str, list[int]] = {client.user: [] for client in clients}
     path = str(tmp_path / "kept.db")
-    async with Recollect(path, worker=False) as rc:
+    async with Tellback(path, worker=False) as rc:
         secret = (await rc.keys.create("app")).secret
         begun = await rc.events.latest()
     unlimited = ("--concurrency", "0", "--rate-limit", "0")
@@ -102,7 +102,7 @@ async def written(server: Served, secret: str, position: int, expected: dict[str
         while time.monotonic() - begun < SECONDS:
             for user, positions in expected.items():
                 answer = await client.post(
-                    "/ai-conversations", json={"namespace": "chat"}, headers={"X-Recollect-User": user}
+                    "/ai-conversations", json={"namespace": "chat"}, headers={"X-Tellback-User": user}
                 )
                 assert answer.status_code == 201
                 position += 1

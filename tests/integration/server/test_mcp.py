@@ -10,8 +10,8 @@ import httpx2
 from mcp import ClientSession
 from mcp.client.streamable_http import streamable_http_client
 
-from recollect import Recollect
-from recollect.server import create_app
+from tellback import Tellback
+from tellback.server import create_app
 from tests.support.http_server import serving
 
 
@@ -33,25 +33,25 @@ async def recalled(session: ClientSession, query: str) -> list[str]:
 
 
 async def test_the_user_is_the_credentials() -> None:
-    rc = Recollect(":memory:")
+    rc = Tellback(":memory:")
     async with serving(create_app(rc)) as url:
         acme = (await rc.keys.create("app", tenant_id="acme")).secret
         globex = (await rc.keys.create("app", tenant_id="globex")).secret
         own = (await rc.keys.create("user", tenant_id="acme", user_id="maya")).secret
-        async with connected(url, acme, **{"X-Recollect-User": "maya"}) as session:
+        async with connected(url, acme, **{"X-Tellback-User": "maya"}) as session:
             await session.call_tool("remember", {"text": "Maya keeps bees"})
         async with connected(url, own) as session:
             assert await recalled(session, "bees") == ["Maya keeps bees"]
-        async with connected(url, globex, **{"X-Recollect-User": "maya"}) as session:
+        async with connected(url, globex, **{"X-Tellback-User": "maya"}) as session:
             assert await recalled(session, "bees") == []
         async with connected(url, acme) as session:
             refused: Any = await session.call_tool("recall", {"query": "bees"})
             assert refused.is_error
-            assert "X-Recollect-User" in refused.content[0].text
+            assert "X-Tellback-User" in refused.content[0].text
 
 
 async def test_nobody_gets_in_without_a_credential_or_from_another_page() -> None:
-    rc = Recollect(":memory:")
+    rc = Tellback(":memory:")
     async with serving(create_app(rc)) as url, httpx2.AsyncClient() as http:
         answer = await http.post(f"{url}/mcp", json={"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
         assert (answer.status_code, answer.json()["code"]) == (401, "not-authenticated")

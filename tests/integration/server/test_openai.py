@@ -12,13 +12,13 @@ import openai
 import pytest
 from openai import AsyncOpenAI
 
-from recollect import Recollect
-from recollect.chat.model import ChatRequest, ModelBase
-from recollect.errors import ProviderOverloadedError, ProviderRequestError
-from recollect.server import ServerSettings, create_app
-from recollect.testing import ScriptedModel, calls, raises, says
-from recollect.types import ChatReply, ChatUsage, ReplyDelta, TextDelta, ToolCall
-from recollect.types.conversations import StoredMessage
+from tellback import Tellback
+from tellback.chat.model import ChatRequest, ModelBase
+from tellback.errors import ProviderOverloadedError, ProviderRequestError
+from tellback.server import ServerSettings, create_app
+from tellback.testing import ScriptedModel, calls, raises, says
+from tellback.types import ChatReply, ChatUsage, ReplyDelta, TextDelta, ToolCall
+from tellback.types.conversations import StoredMessage
 from tests.integration.providers.vendors import Anthropic
 from tests.support.http_server import serving
 from tests.support.wire import WireServer
@@ -37,7 +37,7 @@ RAIN = ToolCall("call_rain", "get_weather", {"city": "Lisbon"})
 class Served:
     """A server of a scripted model."""
 
-    def __init__(self, rc: Recollect, url: str) -> None:
+    def __init__(self, rc: Tellback, url: str) -> None:
         self.rc = rc
         self.url = url
 
@@ -61,7 +61,7 @@ class Served:
 async def served(model: Any, **settings: Any) -> AsyncIterator[Served]:
     """A server of that model."""
     async with (
-        Recollect(":memory:", model=model) as rc,
+        Tellback(":memory:", model=model) as rc,
         serving(create_app(rc, ServerSettings(**settings), opens=False)) as url,
     ):
         yield Served(rc, url)
@@ -82,7 +82,7 @@ async def test_a_chat_is_answered_and_logged() -> None:
     with ScriptedModel([says("Hello, Maya!", usage=usage)], model="little") as model:
         async with served(model) as server, await server.client() as client:
             given = await client.chat.completions.create(
-                model="recollect",
+                model="tellback",
                 messages=[{"role": "system", "content": "Be kind."}, user("Hi, I'm Maya.")],
                 user="maya",
                 temperature=0.3,
@@ -113,9 +113,9 @@ async def test_a_streamed_answer_comes_in_chunks_and_with_its_usage_last() -> No
     with ScriptedModel([says("Hello, Maya!", chunks=4, usage=usage)]) as model:
         async with served(model) as server, await server.client("user", user_id="maya") as client:
             raw = await client.chat.completions.with_raw_response.create(
-                model="recollect", messages=[user("Hi")], stream=True, stream_options={"include_usage": True}
+                model="tellback", messages=[user("Hi")], stream=True, stream_options={"include_usage": True}
             )
-            conversation = raw.headers["X-Recollect-Conversation"]
+            conversation = raw.headers["X-Tellback-Conversation"]
             chunks = [chunk async for chunk in raw.parse()]
             log = await server.log()
     assert len({chunk.id for chunk in chunks}) == 1
@@ -168,9 +168,9 @@ async def test_the_clients_tools_are_called_by_the_client(streams: bool) -> None
 async def _ask(client: AsyncOpenAI, messages: Sequence[Any], streams: bool, **more: Any) -> dict[str, Any]:
     """The answer as one mapping, however it came."""
     if not streams:
-        [choice] = (await client.chat.completions.create(model="recollect", messages=messages, **more)).choices
+        [choice] = (await client.chat.completions.create(model="tellback", messages=messages, **more)).choices
     else:
-        async with client.chat.completions.stream(model="recollect", messages=messages, **more) as stream:
+        async with client.chat.completions.stream(model="tellback", messages=messages, **more) as stream:
             async for _ in stream:
                 pass
             [choice] = (await stream.get_final_completion()).choices
@@ -240,7 +240,7 @@ async def test_a_picture_is_shown_to_the_model_and_named_in_the_log() -> None:
     ]
     with ScriptedModel([says("A cat.")]) as model:
         async with served(model) as server, await server.client() as client:
-            await client.chat.completions.create(model="recollect", messages=[user(parts)], user="maya")
+            await client.chat.completions.create(model="tellback", messages=[user(parts)], user="maya")
             log = await server.log()
     [shown] = model.requests[0].messages
     assert shown.parts is not None
@@ -274,7 +274,7 @@ async def test_history_of_elsewhere_is_sent_to_the_model_and_not_logged() -> Non
     with ScriptedModel([says("Rome.")]) as model:
         async with served(model) as server, await server.client() as client:
             history = [user("Hi"), assistant("Hello!"), user("Where was I in May?")]
-            await client.chat.completions.create(model="recollect", messages=history, user="maya")
+            await client.chat.completions.create(model="tellback", messages=history, user="maya")
             log = await server.said()
     assert log == [("user", "Where was I in May?"), ("assistant", "Rome.")]
     assert len(model.requests[0].messages) == 3
@@ -353,22 +353,22 @@ async def test_the_same_results_twice_at_once_are_answered_once() -> None:
 
 async def test_what_one_conversation_taught_is_known_in_the_next() -> None:
     with ScriptedModel([says("Noted."), says("Try the vegetarian one.")]) as model:
-        async with Recollect(":memory:", model=model, extractor="verbatim") as rc:
+        async with Tellback(":memory:", model=model, extractor="verbatim") as rc:
             app = create_app(rc, ServerSettings(), opens=False)
             async with serving(app) as url:
                 server = Served(rc, url)
                 async with await server.client() as client:
                     raw = await client.chat.completions.with_raw_response.create(
-                        model="recollect", messages=[user("I am vegetarian since March.")], user="maya"
+                        model="tellback", messages=[user("I am vegetarian since March.")], user="maya"
                     )
-                    first = raw.headers["X-Recollect-Conversation"]
+                    first = raw.headers["X-Tellback-Conversation"]
                     await rc.user("maya", "acme").conversations.close(first)
                     raw = await client.chat.completions.with_raw_response.create(
-                        model="recollect",
+                        model="tellback",
                         messages=[{"role": "system", "content": "Be brief."}, user("Which vegetarian dish do I like?")],
                         user="maya",
                     )
-    assert raw.headers["X-Recollect-Conversation"] != first
+    assert raw.headers["X-Tellback-Conversation"] != first
     told = model.requests[1].system or ""
     assert told.startswith("Be brief.")
     assert "vegetarian since March" in told
@@ -378,11 +378,11 @@ async def test_what_one_conversation_taught_is_known_in_the_next() -> None:
 async def test_memory_can_be_switched_off_and_spaces_named() -> None:
     with ScriptedModel([says("ok")] * 2) as model:
         async with served(model) as server, await server.client() as client:
-            off = {"X-Recollect-Space": "none", "X-Recollect-Namespace": "private"}
+            off = {"X-Tellback-Space": "none", "X-Tellback-Namespace": "private"}
             await _ask(client, [user("A secret.")], False, user="maya", extra_headers=off)
             maya = server.rc.user("maya", "acme")
             assert await maya.memory.list_spaces() == []
-            work = {"X-Recollect-Space": "b%C3%BCro", "X-Recollect-Namespace": "work"}
+            work = {"X-Tellback-Space": "b%C3%BCro", "X-Tellback-Namespace": "work"}
             await _ask(client, [user("A plan.")], False, user="maya", extra_headers=work)
             assert [space.name for space in await maya.memory.list_spaces()] == ["büro"]
             assert {each.namespace for each in await maya.conversations.list()} == {"private", "work"}
@@ -393,12 +393,12 @@ async def test_two_users_of_one_key_are_apart() -> None:
         async with served(model) as server, await server.client() as client:
             await _ask(client, [user("I'm Maya.")], False, user="maya")
             raw = await client.chat.completions.with_raw_response.create(
-                model="recollect", messages=[user("I'm Noor.")], user="noor"
+                model="tellback", messages=[user("I'm Noor.")], user="noor"
             )
-            noors = {"X-Recollect-Conversation": raw.headers["X-Recollect-Conversation"]}
+            noors = {"X-Tellback-Conversation": raw.headers["X-Tellback-Conversation"]}
             with pytest.raises(openai.NotFoundError):
                 await _ask(client, [user("Hi")], False, user="maya", extra_headers=noors)
-            named = {**noors, "X-Recollect-User": "noor"}
+            named = {**noors, "X-Tellback-User": "noor"}
             await _ask(client, [user("Me again.")], False, extra_headers=named)
             assert [text for _, text in await server.said("maya")] == ["I'm Maya.", "Hi Maya."]
             assert [text for _, text in await server.said("noor")] == [
@@ -411,7 +411,7 @@ async def test_sessions_keep_chats_apart() -> None:
     with ScriptedModel([says("a"), says("b"), says("c")]) as model:
         async with served(model) as server, await server.client() as client:
             for session in ("tab-1", "tab-2", "tab-1"):
-                headers = {"X-Recollect-Session": session}
+                headers = {"X-Tellback-Session": session}
                 await _ask(client, [user("Hi")], False, user="maya", extra_headers=headers)
             talks = await server.rc.user("maya", "acme").conversations.list()
     assert sorted((str(each.session_id), each.turns) for each in talks) == [("tab-1", 2), ("tab-2", 1)]
@@ -422,7 +422,7 @@ async def test_models_are_listed() -> None:
     known = ("gpt-5", "openrouter/vendor/large")
     async with served(model, models=known) as server, await server.client() as client:
         names = [each.id async for each in client.models.list()]
-        assert names == ["recollect", "little", *known]
+        assert names == ["tellback", "little", *known]
         for name in names:
             assert (await client.models.retrieve(name)).id == name
         with pytest.raises(openai.NotFoundError) as caught:
@@ -443,13 +443,13 @@ async def test_errors_are_those_of_the_client() -> None:
             with pytest.raises(openai.PermissionDeniedError):
                 await _ask(own, [user("Hi")], False, user="noor")
             with pytest.raises(openai.BadRequestError) as twice:
-                await _ask(app, [user("Hi")], False, user="noor", extra_headers={"X-Recollect-User": "maya"})
+                await _ask(app, [user("Hi")], False, user="noor", extra_headers={"X-Tellback-User": "maya"})
             with pytest.raises(openai.NotFoundError) as unknown:
                 await own.chat.completions.create(model="gpt-99", messages=[user("Hi")])
             with pytest.raises(openai.BadRequestError) as several:
-                await own.chat.completions.create(model="recollect", messages=[user("Hi")], n=2)
+                await own.chat.completions.create(model="tellback", messages=[user("Hi")], n=2)
             with pytest.raises(openai.BadRequestError) as hot:
-                await own.chat.completions.create(model="recollect", messages=[user("Hi")], temperature=9)
+                await own.chat.completions.create(model="tellback", messages=[user("Hi")], temperature=9)
             with pytest.raises(openai.InternalServerError):
                 await _ask(own, [user("Hi")], False)
             with pytest.raises(openai.InternalServerError):

@@ -1,4 +1,4 @@
-"""`recollect serve`, as its users run it."""
+"""`tellback serve`, as its users run it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from recollect import Recollect
+from tellback import Tellback
 from tests.integration.server.processes import ENVIRONMENT, refused, served
 
 
 async def test_a_server_without_keys_is_open_to_this_machine_and_says_so(tmp_path: Path) -> None:
-    url = str(tmp_path / "recollect.db")
+    url = str(tmp_path / "tellback.db")
     async with served("--url", url) as server:
         async with server.client() as client:
             made = await client.post("/ai-conversations", json={"namespace": "chat"})
@@ -26,19 +26,19 @@ async def test_a_server_without_keys_is_open_to_this_machine_and_says_so(tmp_pat
             assert (await client.get("/metrics")).status_code == 200
         server.signal(15)
         assert await server.ended() == 0
-    assert f"recollect keys create --role admin --url {url}" in server.written
+    assert f"tellback keys create --role admin --url {url}" in server.written
     assert "/docs" in server.told[0]
     lines = [json.loads(line) for line in server.log]
     assert [line["route"] for line in lines if "route" in line] == ["/ai-conversations", "/docs"]
-    async with Recollect(url, worker=False) as rc:
+    async with Tellback(url, worker=False) as rc:
         assert await rc.user("local").conversations.get(made.json()["id"]) is not None
 
 
 async def test_a_server_with_a_key_asks_for_it(tmp_path: Path) -> None:
-    url = str(tmp_path / "recollect.db")
-    async with Recollect(url, worker=False) as rc:
+    url = str(tmp_path / "tellback.db")
+    async with Tellback(url, worker=False) as rc:
         secret = (await rc.keys.create("app")).secret
-    async with served(RECOLLECT_URL=url, RECOLLECT_RATE_LIMIT="5", RECOLLECT_METRICS_TOKEN="scrape") as server:
+    async with served(TELLBACK_URL=url, TELLBACK_RATE_LIMIT="5", TELLBACK_METRICS_TOKEN="scrape") as server:
         async with server.client() as client:
             assert (await client.get("/ai-conversations")).status_code == 401
             assert (await client.get("/metrics")).status_code == 401
@@ -81,9 +81,9 @@ async def test_a_store_that_cannot_be_reached_is_one_sentence() -> None:
 
 @pytest.mark.parametrize("missing", ["fastapi", "uvicorn"])
 async def test_a_missing_extra_is_named(tmp_path: Path, missing: str) -> None:
-    hide = f"import sys; sys.modules[{missing!r}] = None; sys.argv = ['recollect', 'serve'];"
+    hide = f"import sys; sys.modules[{missing!r}] = None; sys.argv = ['tellback', 'serve'];"
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", f"{hide} from recollect.cli import main; main()"),
+        *(sys.executable, "-c", f"{hide} from tellback.cli import main; main()"),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         env=ENVIRONMENT,
@@ -91,4 +91,4 @@ async def test_a_missing_extra_is_named(tmp_path: Path, missing: str) -> None:
     )
     _, error = await process.communicate()
     assert process.returncode == 2, error.decode()
-    assert "recollect[server]" in error.decode()
+    assert "tellback[server]" in error.decode()

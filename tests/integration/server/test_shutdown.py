@@ -10,7 +10,7 @@ from pathlib import Path
 
 import httpx2
 
-from recollect import Recollect
+from tellback import Tellback
 from tests.integration.server.processes import SLOW_MODEL, Served, served
 
 
@@ -31,7 +31,7 @@ async def first_delta(lines: httpx2.Response) -> tuple[list[str], asyncio.Task[l
 
 
 async def test_a_turn_that_streams_is_let_end_with_its_result(tmp_path: Path) -> None:
-    url = str(tmp_path / "recollect.db")
+    url = str(tmp_path / "tellback.db")
     async with served("--url", url, *SLOW_MODEL) as server, server.client(user="maya") as client:
         talk = (await client.post("/ai-conversations", json={"namespace": "chat"})).json()["id"]
         turn = {"userText": "Say 10", "stream": True}
@@ -44,14 +44,14 @@ async def test_a_turn_that_streams_is_let_end_with_its_result(tmp_path: Path) ->
     assert "event: result" in rest
     result = json.loads(rest[rest.index("event: result") + 1].removeprefix("data: "))
     assert result["text"].split() == [f"word{number}" for number in range(10)]
-    async with Recollect(url, worker=False) as rc:
+    async with Tellback(url, worker=False) as rc:
         kept = await rc.user("maya").conversations.messages(talk)
     assert [message.role for message in kept] == ["user", "assistant"]
 
 
 async def test_a_turn_that_does_not_stream_is_let_end_and_new_ones_are_not_begun(tmp_path: Path) -> None:
     async with (
-        served("--url", str(tmp_path / "recollect.db"), *SLOW_MODEL) as server,
+        served("--url", str(tmp_path / "tellback.db"), *SLOW_MODEL) as server,
         server.client(user="maya") as client,
         server.client(user="otto") as other,
     ):
@@ -87,7 +87,7 @@ async def _until_busy(server: Served) -> None:
 
 
 async def test_a_feed_ends_so_that_its_client_goes_elsewhere(tmp_path: Path) -> None:
-    async with served("--url", str(tmp_path / "recollect.db")) as server, server.client(user="maya") as client:
+    async with served("--url", str(tmp_path / "tellback.db")) as server, server.client(user="maya") as client:
         async with client.stream("GET", "/ai-events") as feed:
             assert feed.status_code == 200
             server.signal(signal.SIGTERM)
@@ -97,7 +97,7 @@ async def test_a_feed_ends_so_that_its_client_goes_elsewhere(tmp_path: Path) -> 
 
 
 async def test_a_turn_that_takes_too_long_is_ended(tmp_path: Path) -> None:
-    arguments = ("--url", str(tmp_path / "recollect.db"), "--shutdown-seconds", "1", *SLOW_MODEL)
+    arguments = ("--url", str(tmp_path / "tellback.db"), "--shutdown-seconds", "1", *SLOW_MODEL)
     async with served(*arguments) as server, server.client(user="maya") as client:
         running = asyncio.create_task(client.post("/ai-conversations/chat", json={"text": "Say 200"}))
         await _until_busy(server)
@@ -109,7 +109,7 @@ async def test_a_turn_that_takes_too_long_is_ended(tmp_path: Path) -> None:
 
 
 async def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
-    arguments = ("--url", str(tmp_path / "recollect.db"), "--shutdown-seconds", "60", *SLOW_MODEL)
+    arguments = ("--url", str(tmp_path / "tellback.db"), "--shutdown-seconds", "60", *SLOW_MODEL)
     async with served(*arguments) as server, server.client(user="maya") as client:
         running = asyncio.create_task(client.post("/ai-conversations/chat", json={"text": "Say 200"}))
         await _until_busy(server)

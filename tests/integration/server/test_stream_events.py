@@ -14,12 +14,12 @@ import httpx2
 import pytest
 from fastapi import FastAPI
 
-from recollect import Recollect
-from recollect.jobs import WorkerOptions
-from recollect.server import ServerSettings, create_app, feed
-from recollect.server.stopping import Stopping
-from recollect.testing import ScriptedModel, raises
-from recollect.user import User
+from tellback import Tellback
+from tellback.jobs import WorkerOptions
+from tellback.server import ServerSettings, create_app, feed
+from tellback.server.stopping import Stopping
+from tellback.testing import ScriptedModel, raises
+from tellback.user import User
 from tests.support.http_server import serving
 from tests.support.streams import WAIT_SECONDS, Frame, next_of, opened, rest_of
 
@@ -27,7 +27,7 @@ EVENTS = "/ai-events"
 
 
 @asynccontextmanager
-async def served(rc: Recollect, **settings: Any) -> AsyncIterator[tuple[str, FastAPI]]:
+async def served(rc: Tellback, **settings: Any) -> AsyncIterator[tuple[str, FastAPI]]:
     app = create_app(rc, ServerSettings(**{"open": True, **settings}), opens=False)
     async with serving(app) as url:
         yield url, app
@@ -45,7 +45,7 @@ async def appended(frames: AsyncIterator[Frame], count: int) -> list[Frame]:
 
 
 async def test_changes_come_as_they_happen_and_not_those_before() -> None:
-    async with Recollect(":memory:") as rc, served(rc) as (url, _):
+    async with Tellback(":memory:") as rc, served(rc) as (url, _):
         maya = rc.user("local")
         await said(maya, "before")
         async with opened(url, EVENTS) as (answer, frames):
@@ -59,7 +59,7 @@ async def test_changes_come_as_they_happen_and_not_those_before() -> None:
 
 
 async def test_types_choose_what_comes() -> None:
-    async with Recollect(":memory:") as rc, served(rc) as (url, _):
+    async with Tellback(":memory:") as rc, served(rc) as (url, _):
         query = f"{EVENTS}?after=0&types=conversation.created,conversation.closed"
         async with opened(url, query) as (_, frames):
             await next_of(frames, "ready")
@@ -71,11 +71,11 @@ async def test_types_choose_what_comes() -> None:
 
 
 async def test_two_tenants_and_two_users_have_feeds_of_their_own() -> None:
-    async with Recollect(":memory:") as rc, served(rc, open=False) as (url, _):
+    async with Tellback(":memory:") as rc, served(rc, open=False) as (url, _):
         keys = {tenant: (await rc.keys.create("admin", tenant_id=tenant)).secret for tenant in ("acme", "zeta")}
         acme = {"Authorization": f"Bearer {keys['acme']}"}
-        as_maya = {**acme, "X-Recollect-User": "maya"}
-        zeta = {"Authorization": f"Bearer {keys['zeta']}", "X-Recollect-User": "maya"}
+        as_maya = {**acme, "X-Tellback-User": "maya"}
+        zeta = {"Authorization": f"Bearer {keys['zeta']}", "X-Tellback-User": "maya"}
         async with (
             opened(url, EVENTS, headers=as_maya) as (_, of_maya),
             opened(url, f"{EVENTS}?everyone=true", headers=acme) as (_, of_acme),
@@ -94,13 +94,13 @@ async def test_two_tenants_and_two_users_have_feeds_of_their_own() -> None:
 
 
 async def test_only_admins_follow_everyone() -> None:
-    async with Recollect(":memory:") as rc, served(rc, open=False) as (url, _):
+    async with Tellback(":memory:") as rc, served(rc, open=False) as (url, _):
         secret = (await rc.keys.create("app", tenant_id="acme")).secret
         async with httpx2.AsyncClient(base_url=url, headers={"Authorization": f"Bearer {secret}"}) as client:
             assert (await client.get(f"{EVENTS}?everyone=true")).status_code == 403
             assert (await client.get(EVENTS)).status_code == 422  # whose?
             for wrong in ("-1", "x", "1" * 30, "٣"):
-                answer = await client.get(EVENTS, params={"after": wrong}, headers={"X-Recollect-User": "maya"})
+                answer = await client.get(EVENTS, params={"after": wrong}, headers={"X-Tellback-User": "maya"})
                 assert answer.status_code == 422
 
 
@@ -114,7 +114,7 @@ async def test_a_feed_goes_on_over_restarts_with_none_lost_and_none_twice(
     last: str | None = "0"
     seen: list[int] = []
     for _ in range(5):
-        async with Recollect(tmp_path / "kept.db") as rc, served(rc, heartbeat_seconds=0.1) as (url, _):
+        async with Tellback(tmp_path / "kept.db") as rc, served(rc, heartbeat_seconds=0.1) as (url, _):
             maya = rc.user("local")
             for _ in range(3):
                 writing = asyncio.create_task(said(maya, *["hello"] * chance.randint(0, 30)))
@@ -127,7 +127,7 @@ async def test_a_feed_goes_on_over_restarts_with_none_lost_and_none_twice(
                         seen.append(frame.data["position"])
                         last = frame.id
                 await writing
-    async with Recollect(tmp_path / "kept.db") as rc, served(rc, heartbeat_seconds=0.1) as (url, _):
+    async with Tellback(tmp_path / "kept.db") as rc, served(rc, heartbeat_seconds=0.1) as (url, _):
         written = await rc.events.latest()
         async with opened(url, EVENTS, headers={"Last-Event-ID": last or ""}) as (_, frames):
             async for frame in frames:
@@ -139,7 +139,7 @@ async def test_a_feed_goes_on_over_restarts_with_none_lost_and_none_twice(
 
 
 async def test_a_feed_ends_when_the_server_stops() -> None:
-    async with Recollect(":memory:") as rc, served(rc) as (url, app), opened(url, EVENTS) as (_, frames):
+    async with Tellback(":memory:") as rc, served(rc) as (url, app), opened(url, EVENTS) as (_, frames):
         await next_of(frames, "ready")
         Stopping.of(app).set()
         assert await rest_of(frames) == []
@@ -147,7 +147,7 @@ async def test_a_feed_ends_when_the_server_stops() -> None:
 
 async def test_a_feed_ends_when_its_credential_is_revoked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feed, "CHECK_SECONDS", 0.05)
-    async with Recollect(":memory:") as rc, served(rc, open=False) as (url, _):
+    async with Tellback(":memory:") as rc, served(rc, open=False) as (url, _):
         key = await rc.keys.create("user", tenant_id="acme", user_id="maya")
         headers = {"Authorization": f"Bearer {key.secret}"}
         async with opened(url, EVENTS, headers=headers) as (_, frames):
@@ -158,7 +158,7 @@ async def test_a_feed_ends_when_its_credential_is_revoked(monkeypatch: pytest.Mo
 
 
 async def test_the_store_is_read_once_for_all_clients(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with Recollect(":memory:") as rc, served(rc) as (url, _):
+    async with Tellback(":memory:") as rc, served(rc) as (url, _):
         await said(rc.user("local"), "hello")
         reads: list[Any] = []
         read = rc.events.read
@@ -185,7 +185,7 @@ async def test_the_store_is_read_once_for_all_clients(monkeypatch: pytest.Monkey
         assert reads == []
 
 
-async def job_of(rc: Recollect) -> str:
+async def job_of(rc: Tellback) -> str:
     user = rc.user("local")
     space = await user.memory.create_space("default")
     await said(user, "I moved to Lisbon.")
@@ -196,7 +196,7 @@ async def job_of(rc: Recollect) -> str:
 
 
 async def test_a_job_is_followed_until_it_is_done() -> None:
-    async with Recollect(":memory:", extractor="verbatim") as rc, served(rc) as (url, _):
+    async with Tellback(":memory:", extractor="verbatim") as rc, served(rc) as (url, _):
         id = await job_of(rc)
         async with opened(url, f"/ai-memory/jobs/{id}/events") as (_, frames):
             found = [frame.data for frame in await rest_of(frames) if frame.event == "job"]
@@ -207,7 +207,7 @@ async def test_a_job_is_followed_until_it_is_done() -> None:
 async def test_a_job_is_followed_until_it_has_failed() -> None:
     model = ScriptedModel([raises(ZeroDivisionError("cannot"))])
     once = WorkerOptions(attempts=1)
-    async with Recollect(":memory:", model=model, extractor="llm", worker=once) as rc, served(rc) as (url, _):
+    async with Tellback(":memory:", model=model, extractor="llm", worker=once) as rc, served(rc) as (url, _):
         id = await job_of(rc)
         async with opened(url, f"/ai-memory/jobs/{id}/events") as (_, frames):
             found = [frame.data for frame in await rest_of(frames) if frame.event == "job"]
@@ -215,7 +215,7 @@ async def test_a_job_is_followed_until_it_has_failed() -> None:
 
 
 async def test_a_job_is_followed_until_it_is_cancelled() -> None:
-    async with Recollect(":memory:", worker=False) as rc, served(rc) as (url, _):
+    async with Tellback(":memory:", worker=False) as rc, served(rc) as (url, _):
         id = await job_of(rc)
         async with opened(url, f"/ai-memory/jobs/{id}/events") as (_, frames):
             assert (await next_of(frames, "job")).data["status"] == "queued"
@@ -224,14 +224,14 @@ async def test_a_job_is_followed_until_it_is_cancelled() -> None:
 
 
 async def test_another_users_job_is_unknown() -> None:
-    async with Recollect(":memory:", worker=False) as rc, served(rc) as (url, _):
+    async with Tellback(":memory:", worker=False) as rc, served(rc) as (url, _):
         id = await job_of(rc)
-        async with opened(url, f"/ai-memory/jobs/{id}/events", headers={"X-Recollect-User": "tom"}) as (answer, _):
+        async with opened(url, f"/ai-memory/jobs/{id}/events", headers={"X-Tellback-User": "tom"}) as (answer, _):
             assert answer.status_code == 404
 
 
 async def test_a_job_is_not_followed_any_further_when_the_server_stops() -> None:
-    async with Recollect(":memory:", worker=False) as rc, served(rc) as (url, app):
+    async with Tellback(":memory:", worker=False) as rc, served(rc) as (url, app):
         id = await job_of(rc)
         async with opened(url, f"/ai-memory/jobs/{id}/events") as (_, frames):
             await next_of(frames, "job")

@@ -10,12 +10,12 @@ from typing import Any
 import httpx2
 from fastapi import FastAPI
 
-from recollect import Recollect
-from recollect.background import stopped
-from recollect.errors import ProviderTimeoutError
-from recollect.server import ServerSettings, create_app
-from recollect.server.stopping import Stopping
-from recollect.testing import ScriptedModel, raises, says
+from tellback import Tellback
+from tellback.background import stopped
+from tellback.errors import ProviderTimeoutError
+from tellback.server import ServerSettings, create_app
+from tellback.server.stopping import Stopping
+from tellback.testing import ScriptedModel, raises, says
 from tests.support.http_server import serving
 from tests.support.streams import WAIT_SECONDS, PacedModel, next_of, opened, rest_of
 
@@ -24,8 +24,8 @@ ASKED = {"text": "Hello?", "stream": True}
 
 
 @asynccontextmanager
-async def chatting(model: Any, **settings: Any) -> AsyncIterator[tuple[str, Recollect, FastAPI]]:
-    async with Recollect(":memory:", model=model) as rc:
+async def chatting(model: Any, **settings: Any) -> AsyncIterator[tuple[str, Tellback, FastAPI]]:
+    async with Tellback(":memory:", model=model) as rc:
         app = create_app(rc, ServerSettings(open=True, **settings), opens=False)
         async with serving(app) as url:
             yield url, rc, app
@@ -96,7 +96,7 @@ async def test_a_client_that_does_not_wait_for_a_whole_answer_stops_the_model() 
 
 async def test_a_client_that_does_not_wait_for_a_summary_stops_the_model() -> None:
     model = PacedModel()
-    async with Recollect(":memory:", model=model, summary_every=None) as rc:
+    async with Tellback(":memory:", model=model, summary_every=None) as rc:
         talks = rc.user("local").conversations
         talk = await talks.create("chat")
         for number in range(30):

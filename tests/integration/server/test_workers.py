@@ -19,8 +19,8 @@ import httpx2
 import pytest
 import pytest_asyncio
 
-from recollect import Recollect
-from recollect.types.access import NewApiKey
+from tellback import Tellback
+from tellback.types.access import NewApiKey
 from tests.integration.server.processes import SLOW_MODEL, Served, served
 from tests.support.ready_postgres import ReadyDatabases
 from tests.support.served_models import MARKS
@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
 
 async def made_key(url: str, role: Any = "admin", **more: Any) -> NewApiKey:
-    async with Recollect(url, worker=False) as rc:
+    async with Tellback(url, worker=False) as rc:
         return await rc.keys.create(role, **more)
 
 
@@ -180,7 +180,7 @@ class TestThree:
         if taken < limit:
             assert last.status_code == 429
             assert int(last.headers["retry-after"]) >= 1
-        assert "recollect_rate_limited_total" in metrics.text
+        assert "tellback_rate_limited_total" in metrics.text
 
     async def test_turns_of_one_conversation_never_run_at_once(self, shared: Shared) -> None:
         server = shared.server

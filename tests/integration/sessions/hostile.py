@@ -10,14 +10,14 @@ from typing import Any
 
 import hypothesis.strategies as some
 
-from recollect.stores.sessions.adapter import PersistenceAdapter
-from recollect.testing.sessions.making import contents, message, session
-from recollect.types.sessions import SessionData
+from tellback.stores.sessions.adapter import PersistenceAdapter
+from tellback.testing.sessions.making import contents, message, session
+from tellback.types.sessions import SessionData
 
 _PROGRAM = """
 import asyncio, sys
 {imports}
-from recollect.testing.sessions.making import message, session
+from tellback.testing.sessions.making import message, session
 
 async def main():
     adapter = {adapter}
@@ -127,8 +127,8 @@ def exactly(value: Any) -> str:
 
 
 def fails_to_import(module: str, package: str) -> str:
-    """What importing a module says where a package is missing, and that `import recollect` does not need it."""
-    program = f"import sys; sys.modules[{package!r}] = None; import recollect; import {module}"
+    """What importing a module says where a package is missing, and that `import tellback` does not need it."""
+    program = f"import sys; sys.modules[{package!r}] = None; import tellback; import {module}"
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=50, check=False)
     assert ended.returncode == 1
     return ended.stderr.strip().splitlines()[-1]

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from opensearchpy import AsyncOpenSearch, AsyncTransport
 
-from recollect.stores.sessions.opensearch import OpenSearchAdapter
-from recollect.testing.sessions import MakeAdapter
+from tellback.stores.sessions.opensearch import OpenSearchAdapter
+from tellback.testing.sessions import MakeAdapter
 
 MakeOpenSearch = Callable[..., OpenSearchAdapter]
 Meanwhile = Callable[[], Awaitable[object]]

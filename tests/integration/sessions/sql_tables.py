@@ -13,11 +13,11 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from recollect.errors import ConfigurationError, InvalidArgumentError, NotFoundError, RecollectError, SchemaVersionError
-from recollect.stores.sessions.adapter import PersistenceAdapter
-from recollect.stores.sessions.memory import InMemoryAdapter
-from recollect.stores.sessions.sql import backend
-from recollect.testing.sessions.making import NOON, contents, later, message, session, soon
+from tellback.errors import ConfigurationError, InvalidArgumentError, NotFoundError, SchemaVersionError, TellbackError
+from tellback.stores.sessions.adapter import PersistenceAdapter
+from tellback.stores.sessions.memory import InMemoryAdapter
+from tellback.stores.sessions.sql import backend
+from tellback.testing.sessions.making import NOON, contents, later, message, session, soon
 
 BAD_NAMES = ['x"; DROP TABLE agent_sessions --', "a b", "a.b", "", "1a", "é", "a" * 64, None, 5, "x'"]
 OPERATIONS = st.lists(
@@ -89,7 +89,7 @@ class SqlTablesContract:
         assert (found.id, found.status, found.collected_data, found.version) == ("web-1", "active", {}, 0)
         await adapter.save(replace(found, version=1, user_id="maya"), [message("Hi", "web-1")])
         assert await run("SELECT customer, score, version FROM agent_sessions") == [("maya", 7, 1)]
-        with pytest.raises(RecollectError):  # its ids are unique from now on
+        with pytest.raises(TellbackError):  # its ids are unique from now on
             await adapter.session_repository.create(session("web-1"))
         await adapter.disconnect()
 
@@ -114,7 +114,7 @@ class SqlTablesContract:
     async def test_a_migration_that_fails_leaves_all_as_it_was(self, make: Make, run: Run) -> None:
         await run("CREATE TABLE agent_sessions (id TEXT)")
         await run("INSERT INTO agent_sessions VALUES ('twice'), ('twice')")
-        with pytest.raises(RecollectError):
+        with pytest.raises(TellbackError):
             await make().initialize()
         assert await self._columns(run, "agent_sessions") == {"id"}
         assert await self._columns(run, "agent_sessions_migrations") == set()
@@ -374,5 +374,5 @@ async def _done(adapter: PersistenceAdapter, example: int, clock: int, what: str
                 return await messages.of_session(id, limit=number or None, before=number * 2 or None)
             case _:
                 return await sessions.get(id)
-    except RecollectError as error:
+    except TellbackError as error:
         return type(error), str(error)

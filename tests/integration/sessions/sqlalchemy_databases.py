@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from recollect.stores.sessions.adapter import PersistenceAdapter
-from recollect.stores.sessions.sqlalchemy import SqlAlchemyAdapter
-from recollect.testing.sessions import MakeAdapter
-from recollect.testing.sessions.making import contents, later, message, session
-from recollect.types.sessions import SessionData
+from tellback.stores.sessions.adapter import PersistenceAdapter
+from tellback.stores.sessions.sqlalchemy import SqlAlchemyAdapter
+from tellback.testing.sessions import MakeAdapter
+from tellback.testing.sessions.making import contents, later, message, session
+from tellback.types.sessions import SessionData
 from tests.support.postgres import PostgresServer
 
 

@@ -17,22 +17,22 @@ from hypothesis.strategies import lists
 from pymongo import AsyncMongoClient
 from pymongo.asynchronous.database import AsyncDatabase
 
-from recollect.errors import (
+from tellback.errors import (
     ConfigurationError,
     InvalidArgumentError,
     SessionConflictError,
     StoreClosedError,
     StoreUnavailableError,
 )
-from recollect.stores.sessions.mongo import MongoAdapter
-from recollect.testing.sessions import MakeAdapter, SessionAdapterConformance, SessionRestartConformance
-from recollect.testing.sessions.making import contents, later, message, session, soon
+from tellback.stores.sessions.mongo import MongoAdapter
+from tellback.testing.sessions import MakeAdapter, SessionAdapterConformance, SessionRestartConformance
+from tellback.testing.sessions.making import contents, later, message, session, soon
 from tests.integration.sessions import hostile
 from tests.support.proxy import Proxy
 from tests.support.servers.mongo import MongoServer
 from tests.support.servers.process import NotReadyError
 
-MODULE = "recollect.stores.sessions.mongo"
+MODULE = "tellback.stores.sessions.mongo"
 # The driver leaves a socket behind when a client is closed while its monitor connects. It has no other end yet.
 pytestmark = pytest.mark.filterwarnings(r"ignore:unclosed <socket[^>]*laddr=\S+ \d+\)>$:ResourceWarning")
 Database = AsyncDatabase[dict[str, Any]]
@@ -277,7 +277,7 @@ class TestClients:
     def test_a_missing_driver_is_named(self) -> None:
         said = hostile.fails_to_import(MODULE, "pymongo")
         assert "MissingExtraError: The MongoDB adapter needs the package 'pymongo'" in said
-        assert "pip install 'recollect[mongo]'" in said
+        assert "pip install 'tellback[mongo]'" in said
 
 
 @pytest.mark.backend("MongoDB")
@@ -367,7 +367,7 @@ class TestDocuments:
     async def test_purging_takes_any_number(
         self, mongo_url: str, database: Database, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("recollect.stores.sessions.mongo.adapter.PURGED", 7)
+        monkeypatch.setattr("tellback.stores.sessions.mongo.adapter.PURGED", 7)
         adapter = MongoAdapter(mongo_url, database.name, session_ttl=900, message_ttl=0.2)
         await adapter.initialize()
         await adapter.save(session(version=1), [message(str(n)) for n in range(30)])

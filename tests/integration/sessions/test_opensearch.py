@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from opensearchpy import AsyncOpenSearch, OpenSearch
 
-from recollect.errors import (
+from tellback.errors import (
     ConfigurationError,
     StoreClosedError,
     StoreError,
@@ -19,9 +19,9 @@ from recollect.errors import (
     StoreReadOnlyError,
     StoreUnavailableError,
 )
-from recollect.stores.sessions.opensearch import OpenSearchAdapter, searching
-from recollect.testing.sessions import SessionAdapterConformance, SessionRestartConformance
-from recollect.testing.sessions.making import NOON, contents, later, message, session
+from tellback.stores.sessions.opensearch import OpenSearchAdapter, searching
+from tellback.testing.sessions import SessionAdapterConformance, SessionRestartConformance
+from tellback.testing.sessions.making import NOON, contents, later, message, session
 from tests.integration.sessions.opensearch_cases import (
     MakeOpenSearch,
     OnSharedServer,
@@ -140,7 +140,7 @@ class TestIndices(OnSharedServer):
             ({"indices": {"notes": "x"}}, "notes"),
             ({"indices": "x"}, "mapping"),
             ({"field_mappings": {"notes": {}}}, "notes"),
-            ({"field_mappings": {"sessions": {"user_id": "recollect"}}}, "taken"),
+            ({"field_mappings": {"sessions": {"user_id": "tellback"}}}, "taken"),
             ({"field_mappings": {"sessions": {"user_id": "_id"}}}, "taken"),
             ({"field_mappings": {"sessions": {"user_id": "status"}}}, "one name"),
             ({"field_mappings": {"messages": {"content": "a.b"}}}, "letters"),
@@ -400,17 +400,17 @@ def test_without_the_driver_the_extra_is_named() -> None:
         code = f"""if True:
             import sys
             sys.modules[{missing!r}] = None
-            from recollect.errors import MissingExtraError
+            from tellback.errors import MissingExtraError
             try:
-                import recollect.stores.sessions.opensearch
+                import tellback.stores.sessions.opensearch
             except MissingExtraError as error:
-                assert "recollect[opensearch]" in str(error), error
+                assert "tellback[opensearch]" in str(error), error
             else:
                 raise AssertionError("it was imported")
         """
         subprocess.run([sys.executable, "-c", code], check=True, timeout=50)
 
 
-def test_importing_recollect_leaves_the_driver_alone() -> None:
-    code = "import sys, recollect; assert not {'opensearchpy', 'aiohttp'} & sys.modules.keys()"
+def test_importing_tellback_leaves_the_driver_alone() -> None:
+    code = "import sys, tellback; assert not {'opensearchpy', 'aiohttp'} & sys.modules.keys()"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=50)

@@ -12,9 +12,9 @@ import pytest
 from opensearchpy import AsyncOpenSearch
 from opensearchpy import ConnectionError as LostError
 
-from recollect.errors import NotFoundError, SessionConflictError, StoreBusyError, StoreError, StoreUnavailableError
-from recollect.stores.sessions.opensearch import OpenSearchAdapter, keeper
-from recollect.testing.sessions.making import NOON, contents, later, message, session
+from tellback.errors import NotFoundError, SessionConflictError, StoreBusyError, StoreError, StoreUnavailableError
+from tellback.stores.sessions.opensearch import OpenSearchAdapter, keeper
+from tellback.testing.sessions.making import NOON, contents, later, message, session
 from tests.integration.sessions.opensearch_cases import (
     MakeOpenSearch,
     OnSharedServer,
@@ -140,8 +140,8 @@ class TestBreakingOff(OnSharedServer):
     async def test_a_process_that_is_killed_leaves_whole_turns(self, adapter: OpenSearchAdapter, url: str) -> None:
         code = f"""if True:
             import asyncio
-            from recollect.stores.sessions.opensearch import OpenSearchAdapter, keeper
-            from recollect.testing.sessions.making import message, session
+            from tellback.stores.sessions.opensearch import OpenSearchAdapter, keeper
+            from tellback.testing.sessions.making import message, session
             async def main():
                 adapter = OpenSearchAdapter({url!r}, indices={adapter.indices!r})
                 await adapter.initialize()

@@ -14,7 +14,7 @@ import asyncpg
 import pytest
 from hypothesis import given
 
-from recollect.errors import (
+from tellback.errors import (
     ConfigurationError,
     StoreBusyError,
     StoreClosedError,
@@ -22,10 +22,10 @@ from recollect.errors import (
     StoreReadOnlyError,
     StoreUnavailableError,
 )
-from recollect.stores.sessions.postgres import PostgresAdapter
-from recollect.stores.sessions.sql import postgres as runners
-from recollect.testing.sessions import MakeAdapter, SessionAdapterConformance, SessionRestartConformance
-from recollect.testing.sessions.making import NOON, contents, message, session
+from tellback.stores.sessions.postgres import PostgresAdapter
+from tellback.stores.sessions.sql import postgres as runners
+from tellback.testing.sessions import MakeAdapter, SessionAdapterConformance, SessionRestartConformance
+from tellback.testing.sessions.making import NOON, contents, message, session
 from tests.integration.sessions.sql_tables import (
     FEW,
     OPERATIONS,
@@ -222,8 +222,8 @@ async def test_another_event_loop_is_noticed(url: str, schema: str) -> None:
 def test_an_event_loop_that_ended_does_not_hold_it(url: str, schema: str) -> None:
     program = (
         "import asyncio, sys\n"
-        "from recollect.stores.sessions.postgres import PostgresAdapter\n"
-        "from recollect.testing.sessions.making import session\n"
+        "from tellback.stores.sessions.postgres import PostgresAdapter\n"
+        "from tellback.testing.sessions.making import session\n"
         "adapter = PostgresAdapter(sys.argv[1], schema=sys.argv[2])\n"
         "async def turn(version, end):\n"
         "    await adapter.initialize()\n"
@@ -386,10 +386,10 @@ async def test_a_refusal_in_the_servers_words_is_passed_on(url: str, schema: str
 def test_without_the_driver_it_says_what_to_install() -> None:
     program = (
         "import sys; sys.modules['asyncpg'] = None\n"
-        "from recollect.errors import MissingExtraError\n"
-        "try: import recollect.stores.sessions.postgres\n"
+        "from tellback.errors import MissingExtraError\n"
+        "try: import tellback.stores.sessions.postgres\n"
         "except MissingExtraError as error: print(error)"
     )
     done = subprocess.run([sys.executable, "-c", program], check=True, timeout=50, capture_output=True, text=True)
-    assert "recollect[postgres]" in done.stdout
+    assert "tellback[postgres]" in done.stdout
     assert "adapter" in done.stdout

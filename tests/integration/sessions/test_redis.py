@@ -13,7 +13,7 @@ from redis import Redis as SyncRedis
 from redis.asyncio import Redis, RedisCluster
 from redis.crc import key_slot
 
-from recollect.errors import (
+from tellback.errors import (
     ConfigurationError,
     InvalidArgumentError,
     StoreClosedError,
@@ -22,15 +22,15 @@ from recollect.errors import (
     StoreReadOnlyError,
     StoreUnavailableError,
 )
-from recollect.stores.sessions.redis import RedisAdapter
-from recollect.stores.sessions.redis.keys import Keys
-from recollect.testing.sessions import MakeAdapter, SessionAdapterConformance, SessionRestartConformance
-from recollect.testing.sessions.making import contents, later, message, session, soon
+from tellback.stores.sessions.redis import RedisAdapter
+from tellback.stores.sessions.redis.keys import Keys
+from tellback.testing.sessions import MakeAdapter, SessionAdapterConformance, SessionRestartConformance
+from tellback.testing.sessions.making import contents, later, message, session, soon
 from tests.integration.sessions import hostile
 from tests.support.proxy import Proxy
 from tests.support.servers.redis import RedisServer
 
-MODULE = "recollect.stores.sessions.redis"
+MODULE = "tellback.stores.sessions.redis"
 
 
 def adapters_of(url: str) -> MakeAdapter:
@@ -224,7 +224,7 @@ class TestClients:
 
     def test_a_missing_driver_is_named(self) -> None:
         said = hostile.fails_to_import(MODULE, "redis")
-        assert "MissingExtraError: The Redis adapter needs the package 'redis': pip install 'recollect[redis]'" in said
+        assert "MissingExtraError: The Redis adapter needs the package 'redis': pip install 'tellback[redis]'" in said
 
 
 @pytest.mark.backend("Redis")

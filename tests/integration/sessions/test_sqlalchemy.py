@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from recollect.testing.sessions import MakeAdapter, SessionAdapterConformance, SessionRestartConformance
+from tellback.testing.sessions import MakeAdapter, SessionAdapterConformance, SessionRestartConformance
 from tests.integration.sessions.sqlalchemy_databases import asyncpg_url, fresh_database, maker, sqlite_url
 from tests.support.postgres import PostgresServer
 

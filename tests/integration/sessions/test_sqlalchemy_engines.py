@@ -17,16 +17,16 @@ from hypothesis import strategies as st
 from sqlalchemy import StaticPool, event
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
-from recollect.errors import (
+from tellback.errors import (
     ConfigurationError,
     InvalidArgumentError,
     SessionConflictError,
     StoreClosedError,
 )
-from recollect.stores.sessions.adapter import PersistenceAdapter
-from recollect.stores.sessions.sqlalchemy import SqlAlchemyAdapter
-from recollect.testing.sessions.making import message, session
-from recollect.types.times import as_utc
+from tellback.stores.sessions.adapter import PersistenceAdapter
+from tellback.stores.sessions.sqlalchemy import SqlAlchemyAdapter
+from tellback.testing.sessions.making import message, session
+from tellback.types.times import as_utc
 from tests.integration.sessions.sqlalchemy_databases import KINDS, asyncpg_url, sqlite_url, turn, url, whole
 
 __all__ = ["url"]
@@ -296,7 +296,7 @@ def test_whatever_is_json_and_whenever_comes_back(url: str, data: dict[str, Any]
 
 def test_nothing_else_loads_sqlalchemy() -> None:
     program = (
-        "import sys, recollect, recollect.stores.sessions.memory, recollect.stores.sessions.records\n"
+        "import sys, tellback, tellback.stores.sessions.memory, tellback.stores.sessions.records\n"
         "print('sqlalchemy' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=50, check=True)

@@ -15,7 +15,7 @@ import pytest
 from sqlalchemy import event
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from recollect.errors import (
+from tellback.errors import (
     ConfigurationError,
     InvalidArgumentError,
     StoreBusyError,
@@ -26,8 +26,8 @@ from recollect.errors import (
     StoreReadOnlyError,
     StoreUnavailableError,
 )
-from recollect.stores.sessions.sqlalchemy import SqlAlchemyAdapter, database
-from recollect.testing.sessions.making import message, session
+from tellback.stores.sessions.sqlalchemy import SqlAlchemyAdapter, database
+from tellback.testing.sessions.making import message, session
 from tests.integration.sessions.sqlalchemy_databases import KINDS, asyncpg_url, sqlite_url, turn, url, whole
 from tests.support.postgres import PostgresServer
 
@@ -64,9 +64,9 @@ async def test_a_turn_that_is_cancelled_is_there_whole_or_not_at_all(url: str, a
 
 CHILD = """
 import asyncio, sys
-from recollect.stores.sessions.sqlalchemy import SqlAlchemyAdapter
-from recollect.testing.sessions.making import session
-from recollect.types.sessions import MessageData
+from tellback.stores.sessions.sqlalchemy import SqlAlchemyAdapter
+from tellback.testing.sessions.making import session
+from tellback.types.sessions import MessageData
 
 async def main():
     adapter = SqlAlchemyAdapter(sys.argv[1])
@@ -308,10 +308,10 @@ async def test_what_is_no_json_or_no_moment_is_refused(tmp_path: Path) -> None:
 def test_without_its_extra_it_says_what_to_install(package: str) -> None:
     program = (
         f"import sys; sys.modules[{package!r}] = None\n"
-        "import recollect, recollect.stores.sessions.adapter\n"
-        "from recollect.errors import MissingExtraError\n"
-        "try:\n    import recollect.stores.sessions.sqlalchemy\n"
+        "import tellback, tellback.stores.sessions.adapter\n"
+        "from tellback.errors import MissingExtraError\n"
+        "try:\n    import tellback.stores.sessions.sqlalchemy\n"
         "except MissingExtraError as error:\n    print(error)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=50, check=True)
-    assert "recollect[sqlalchemy]" in done.stdout
+    assert "tellback[sqlalchemy]" in done.stdout

@@ -14,9 +14,9 @@ from sqlalchemy import (
 )
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from recollect.errors import SchemaVersionError
-from recollect.stores.sessions.sqlalchemy import SqlAlchemyAdapter
-from recollect.testing.sessions.making import NOON, contents, message, session
+from tellback.errors import SchemaVersionError
+from tellback.stores.sessions.sqlalchemy import SqlAlchemyAdapter
+from tellback.testing.sessions.making import NOON, contents, message, session
 from tests.integration.sessions.sqlalchemy_databases import KINDS, converse, sqlite_url, url
 
 __all__ = ["url"]

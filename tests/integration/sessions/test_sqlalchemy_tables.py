@@ -24,9 +24,9 @@ from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.schema import CreateIndex, CreateTable
 
-from recollect.errors import ConfigurationError, SessionConflictError
-from recollect.stores.sessions.sqlalchemy import SqlAlchemyAdapter
-from recollect.testing.sessions.making import NOON, contents, message, session
+from tellback.errors import ConfigurationError, SessionConflictError
+from tellback.stores.sessions.sqlalchemy import SqlAlchemyAdapter
+from tellback.testing.sessions.making import NOON, contents, message, session
 from tests.integration.sessions.sqlalchemy_databases import KINDS, converse, url
 
 __all__ = ["url"]

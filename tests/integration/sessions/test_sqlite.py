@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from recollect.errors import (
+from tellback.errors import (
     ConfigurationError,
     StoreBusyError,
     StoreCorruptError,
@@ -23,13 +23,13 @@ from recollect.errors import (
     StoreReadOnlyError,
     StoreUnavailableError,
 )
-from recollect.stores.sessions.adapter import PersistenceAdapter
-from recollect.stores.sessions.sql.columns import tables_of
-from recollect.stores.sessions.sql.sqlite_dialect import SqliteDialect
-from recollect.stores.sessions.sql.statements import statements_of
-from recollect.stores.sessions.sqlite import SqliteAdapter
-from recollect.testing.sessions import MakeAdapter, SessionAdapterConformance
-from recollect.testing.sessions.making import NOON, contents, message, session
+from tellback.stores.sessions.adapter import PersistenceAdapter
+from tellback.stores.sessions.sql.columns import tables_of
+from tellback.stores.sessions.sql.sqlite_dialect import SqliteDialect
+from tellback.stores.sessions.sql.statements import statements_of
+from tellback.stores.sessions.sqlite import SqliteAdapter
+from tellback.testing.sessions import MakeAdapter, SessionAdapterConformance
+from tellback.testing.sessions.making import NOON, contents, message, session
 from tests.integration.sessions.sql_tables import (
     FEW,
     OPERATIONS,
@@ -43,8 +43,8 @@ SQLITE = pytest.mark.backend("SQLite", sqlite3.sqlite_version)
 
 WRITER = """
 import asyncio, itertools, sys
-from recollect.stores.sessions.sqlite import SqliteAdapter
-from recollect.testing.sessions.making import message, session
+from tellback.stores.sessions.sqlite import SqliteAdapter
+from tellback.testing.sessions.making import message, session
 
 async def main():
     adapter = SqliteAdapter(sys.argv[1])
@@ -149,7 +149,7 @@ class TestSqliteTables(SqlTablesContract):
         }
         statements = statements_of(tables, SqliteDialect(), types)
         with closing(sqlite3.connect(path)) as connection:
-            connection.create_function("recollect_now", 0, lambda: 0)
+            connection.create_function("tellback_now", 0, lambda: 0)
             for name in statements.__slots__:
                 values = {column.name: 0 for table in (tables.sessions, tables.messages) for column in table.columns}
                 more = dict.fromkeys(("ttl", "expected", "count", "limit", "before", "after"), 1)
@@ -275,7 +275,7 @@ def test_a_file_stays_the_same_from_another_folder_and_in_another_event_loop(
 def test_it_needs_no_driver() -> None:
     program = (
         "import sys; sys.modules['asyncpg'] = None\n"
-        "from recollect.stores.sessions.sqlite import SqliteAdapter\n"
+        "from tellback.stores.sessions.sqlite import SqliteAdapter\n"
         "SqliteAdapter(':memory:')"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=50)

@@ -7,12 +7,12 @@ import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from recollect import Recollect
-from recollect.chat.history import is_sound
-from recollect.chat.model import ChatRequest
-from recollect.conversations import Conversations
-from recollect.testing import FunctionModel
-from recollect.types.conversations import Event, StoredMessage, TurnOutcome
+from tellback import Tellback
+from tellback.chat.history import is_sound
+from tellback.chat.model import ChatRequest
+from tellback.conversations import Conversations
+from tellback.testing import FunctionModel
+from tellback.types.conversations import Event, StoredMessage, TurnOutcome
 from tests.support.children import Said
 from tests.support.programs import USER, digest
 
@@ -20,11 +20,11 @@ AT_ONCE = 5.0
 """Far less than the time a claim holds for, and enough for a busy machine."""
 
 
-def log_of(rc: Recollect) -> Conversations:
+def log_of(rc: Tellback) -> Conversations:
     return rc.user(USER).conversations
 
 
-async def stored(rc: Recollect, id: str) -> list[StoredMessage]:
+async def stored(rc: Tellback, id: str) -> list[StoredMessage]:
     """All messages, whose seqs are dense from 1."""
     messages = await log_of(rc).messages(id, include_internal=True, include_hidden=True)
     assert [message.seq for message in messages] == list(range(1, len(messages) + 1))
@@ -83,7 +83,7 @@ class EventBook:
             assert event.data["seq"] == len(of_conversation) + 1, f"out of order: {event}"
             of_conversation[event.data["message_id"]] = event.data["seq"]
 
-    async def read_on(self, rc: Recollect) -> None:
+    async def read_on(self, rc: Tellback) -> None:
         for event in await rc.events.read(self.position, limit=1_000_000):
             self.note(event)
 
@@ -91,7 +91,7 @@ class EventBook:
         assert self.seqs.get(id, {}) == {message.id: message.seq for message in messages}
 
 
-async def assert_turn_runs_at_once(rc: Recollect, id: str, text: str = "Are you there?") -> TurnOutcome:
+async def assert_turn_runs_at_once(rc: Tellback, id: str, text: str = "Are you there?") -> TurnOutcome:
     """Nobody's claim is in the way, and the model is sent a history it accepts."""
     requests: list[ChatRequest] = []
 

@@ -24,7 +24,7 @@ def new_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 def _url(request: pytest.FixtureRequest, folder: Path, on_postgres: str) -> str:
     if request.param == "sqlite":
-        return f"sqlite:///{folder}/recollect.db"
+        return f"sqlite:///{folder}/tellback.db"
     made: str = request.getfixturevalue(on_postgres)
     return made
 

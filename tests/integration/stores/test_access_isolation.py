@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncpg
 import pytest
 
-from recollect import Recollect
-from recollect.types.scope import Scope
+from tellback import Tellback
+from tellback.types.scope import Scope
 from tests.integration.stores.test_isolation import as_app
 
 MAYA = Scope("acme", "web", "maya")
@@ -17,7 +17,7 @@ TABLES = ("api_keys", "kept_answers", "rate_windows")
 @pytest.fixture
 async def filled(ready_postgres_url: str) -> str:
     """A database in which each scope has a key and an answer, each app a key, and someone a limit."""
-    async with Recollect(ready_postgres_url, worker=False) as rc:
+    async with Tellback(ready_postgres_url, worker=False) as rc:
         now = rc.clock()
         for scope in (MAYA, *OTHERS):
             tenant, app = scope.tenant_id, scope.app_id

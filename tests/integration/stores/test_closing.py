@@ -8,10 +8,10 @@ from typing import Any, cast
 
 import pytest
 
-from recollect import Recollect
-from recollect.errors import StoreClosedError, StoreError
-from recollect.testing import FunctionModel
-from recollect.types.conversations import StoredMessage
+from tellback import Tellback
+from tellback.errors import StoreClosedError, StoreError
+from tellback.testing import FunctionModel
+from tellback.types.conversations import StoredMessage
 from tests.integration.stores.checks import assert_turn_runs_at_once, log_of, stored
 from tests.support.postgres import PostgresServer
 
@@ -19,7 +19,7 @@ HELLO = FunctionModel(lambda _: "Hello.")
 
 
 async def test_a_closed_store_says_so_whatever_it_is_asked(url: str) -> None:
-    rc = Recollect(url)
+    rc = Tellback(url)
     log = log_of(rc)
 
     async def listen() -> None:
@@ -59,7 +59,7 @@ async def test_a_closed_store_says_so_whatever_it_is_asked(url: str) -> None:
 
 @pytest.mark.parametrize("head_start", [0.0, 0.002, 0.005, 0.02])
 async def test_what_was_asked_for_before_the_end_is_done_or_refused_by_name(url: str, head_start: float) -> None:
-    rc = await Recollect(url).open()
+    rc = await Tellback(url).open()
     talk = await log_of(rc).create("chat")
     tasks = [asyncio.create_task(log_of(rc).append_user_message(talk.id, str(number))) for number in range(50)]
     await asyncio.sleep(head_start)
@@ -69,7 +69,7 @@ async def test_what_was_asked_for_before_the_end_is_done_or_refused_by_name(url:
     kept = {result.id for result in results if isinstance(result, StoredMessage)}
     refused = [result for result in results if not isinstance(result, StoredMessage)]
     assert all(isinstance(error, StoreError) for error in refused), refused
-    async with Recollect(url) as rc:
+    async with Tellback(url) as rc:
         messages = await stored(rc, talk.id)
         assert kept <= {message.id for message in messages}
         texts = {message.text for message in messages}
@@ -81,14 +81,14 @@ async def test_what_was_asked_for_before_the_end_is_done_or_refused_by_name(url:
 async def test_a_closed_store_leaves_no_connection_whatever_it_is_asked_later(
     postgres_server: PostgresServer, ready_postgres_url: str
 ) -> None:
-    rc = await Recollect(ready_postgres_url).open()
+    rc = await Tellback(ready_postgres_url).open()
     talk = await log_of(rc).create("chat")
     await assert_turn_runs_at_once(rc, talk.id)
     await rc.close()
     with pytest.raises(StoreClosedError):
         await log_of(rc).run_turn(talk.id, HELLO, "no")
     name = ready_postgres_url.rpartition("/")[2]
-    question = f"SELECT count(*) FROM pg_stat_activity WHERE datname = '{name}' AND application_name = 'recollect'"
+    question = f"SELECT count(*) FROM pg_stat_activity WHERE datname = '{name}' AND application_name = 'tellback'"
     deadline = time.monotonic() + 5
     while left := int(await asyncio.to_thread(postgres_server.psql, question)):
         assert time.monotonic() < deadline, f"{left} connections are left"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from recollect import Recollect
+from tellback import Tellback
 from tests.integration.stores.checks import (
     EventBook,
     acknowledged,
@@ -27,12 +27,12 @@ from tests.support.postgres import PostgresServer
 
 @asynccontextmanager
 async def seeded() -> AsyncIterator[random.Random]:
-    """Chance that can be had again: RECOLLECT_SEED takes the seed that a failure named."""
-    seed = int(os.environ.get("RECOLLECT_SEED") or time.time_ns() % 2**32)
+    """Chance that can be had again: TELLBACK_SEED takes the seed that a failure named."""
+    seed = int(os.environ.get("TELLBACK_SEED") or time.time_ns() % 2**32)
     try:
         yield random.Random(seed)
     except BaseException as error:
-        error.add_note(f"RECOLLECT_SEED={seed}")
+        error.add_note(f"TELLBACK_SEED={seed}")
         raise
 
 
@@ -56,7 +56,7 @@ class Rounds:
         self.said: list[Said] = []
 
     async def run(self, count: int, *, strike: Callable[[int, Child], Awaitable[None]]) -> None:
-        async with Recollect(self.url) as rc:
+        async with Tellback(self.url) as rc:
             self.lasting = [(await log_of(rc).create("crash")).id]
         child = await Child.start("load")
         try:
@@ -78,7 +78,7 @@ class Rounds:
         try:
             self.said += dead.said
             created = [line["created"] for line in dead.said if "created" in line]
-            async with Recollect(self.url) as rc:
+            async with Tellback(self.url) as rc:
                 for id in (*self.lasting, *created):
                     await assert_turn_runs_at_once(rc, id)
                 await self.book.read_on(rc)
@@ -93,7 +93,7 @@ class Rounds:
     async def check_everything(self) -> None:
         """At the end: later rounds have taken nothing from earlier ones."""
         book = EventBook()
-        async with Recollect(self.url) as rc:
+        async with Tellback(self.url) as rc:
             await book.read_on(rc)
             everything = {c.id: await stored(rc, c.id) for c in await log_of(rc).list()}
             for id, messages in everything.items():
@@ -115,7 +115,7 @@ async def test_fifty_killed_writers_of_a_file_lose_nothing_they_had_acknowledged
             await some_moment(child, rng)
             await child.kill()
 
-        await Rounds(f"sqlite:///{tmp_path}/recollect.db", rng).run(50, strike=strike)
+        await Rounds(f"sqlite:///{tmp_path}/tellback.db", rng).run(50, strike=strike)
 
 
 @pytest.mark.slow

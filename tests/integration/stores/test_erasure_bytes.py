@@ -17,10 +17,10 @@ from typing import Any
 import asyncpg
 import pytest
 
-from recollect import Recollect, StoreBusyError
-from recollect.app import User
-from recollect.stores.ports.admin import COLLECTIONS
-from recollect.types.bindings import ANY, ConversationScope
+from tellback import StoreBusyError, Tellback
+from tellback.app import User
+from tellback.stores.ports.admin import COLLECTIONS
+from tellback.types.bindings import ANY, ConversationScope
 from tests.support.userdata import bind, found_in_files, live, rows_of
 
 ROOT = Path(__file__).parents[3]
@@ -33,7 +33,7 @@ USERS = [f"person{number:02}x" for number in range(6)]
 class Crowd:
     """Users who write at random, texts of all lengths that name them again and again."""
 
-    def __init__(self, rc: Recollect, seed: int) -> None:
+    def __init__(self, rc: Tellback, seed: int) -> None:
         self.rc = rc
         self.names = list(USERS)
         self.chance = random.Random(seed)
@@ -93,8 +93,8 @@ class Crowd:
 
 @pytest.mark.parametrize("seed", range(3))
 async def test_no_byte_of_an_erased_user_is_left_among_others(tmp_path: Path, seed: int) -> None:
-    path = tmp_path / "recollect.db"
-    async with Recollect(path, embedder=None, worker=False) as rc:
+    path = tmp_path / "tellback.db"
+    async with Tellback(path, embedder=None, worker=False) as rc:
         crowd = Crowd(rc, seed)
         for _ in range(80):
             await asyncio.gather(*(crowd.act() for _ in range(15)))
@@ -122,7 +122,7 @@ async def everything(url: str) -> dict[str, str]:
         return {table: repr(rows) for table, rows in rows_of(path).items()}
     connection = await asyncpg.connect(url)
     try:
-        asked = "SELECT table_schema, table_name FROM information_schema.tables WHERE table_schema = 'recollect'"
+        asked = "SELECT table_schema, table_name FROM information_schema.tables WHERE table_schema = 'tellback'"
         found = {}
         for schema, table in await connection.fetch(asked):
             rows = await connection.fetch(f'SELECT t::text FROM "{schema}"."{table}" AS t')
@@ -133,7 +133,7 @@ async def everything(url: str) -> dict[str, str]:
 
 
 async def test_no_table_holds_anything_of_an_erased_user(url: str) -> None:
-    async with Recollect(url, worker=False) as rc:
+    async with Tellback(url, worker=False) as rc:
         maya, omar = rc.user(MAYA), rc.user("omar")
         await live(rc, maya, WORD)
         await live(rc, omar, "Oslo")
@@ -152,12 +152,12 @@ async def test_no_table_holds_anything_of_an_erased_user(url: str) -> None:
 
 CRASHING = """
 import asyncio, os, sys
-from recollect import Recollect
-from recollect.stores import erasing
-from recollect.stores.engine import within
+from tellback import Tellback
+from tellback.stores import erasing
+from tellback.stores.engine import within
 
 async def main(path, name):
-    rc = await Recollect(path, worker=False).open()
+    rc = await Tellback(path, worker=False).open()
     scope = rc.user(name).scope
     await rc.store._engine.write(None, lambda: within(scope, erasing.erase(scope, 1, True)))
     os._exit(7)
@@ -167,23 +167,23 @@ asyncio.run(main(*sys.argv[1:]))
 
 
 async def test_a_crash_before_the_file_is_wiped_is_made_up_for_by_the_next_to_open_it(tmp_path: Path) -> None:
-    path = tmp_path / "recollect.db"
-    async with Recollect(path, worker=False) as rc:
+    path = tmp_path / "tellback.db"
+    async with Tellback(path, worker=False) as rc:
         await live(rc, rc.user(MAYA), WORD)
         await live(rc, rc.user("omar"), "Oslo")
     command = [sys.executable, "-c", CRASHING, str(path), MAYA]
     done = await asyncio.to_thread(subprocess.run, command, cwd=ROOT, timeout=40, check=False)
     assert done.returncode == 7
     assert found_in_files(path, MAYA, WORD)
-    async with Recollect(path, worker=False) as rc:
+    async with Tellback(path, worker=False) as rc:
         await rc.user("omar").conversations.create("chat")  # comes after what the writer does first
         assert found_in_files(path, MAYA, WORD) == {}
         assert set((await rc.user(MAYA).admin.delete_user_data(confirm=True)).values()) == {0}
 
 
 async def test_a_reader_that_holds_the_log_back_is_named_and_erasing_again_does_the_rest(tmp_path: Path) -> None:
-    path = tmp_path / "recollect.db"
-    async with Recollect(f"sqlite:///{path}?busy_timeout=0.5", worker=False) as rc:
+    path = tmp_path / "tellback.db"
+    async with Tellback(f"sqlite:///{path}?busy_timeout=0.5", worker=False) as rc:
         maya = rc.user(MAYA)
         await live(rc, maya, WORD)
         await live(rc, rc.user("omar"), "Oslo")
@@ -203,13 +203,13 @@ async def test_a_reader_that_holds_the_log_back_is_named_and_erasing_again_does_
 
 
 async def test_others_go_on_writing_and_reading_while_a_user_is_erased(tmp_path: Path) -> None:
-    path = tmp_path / "recollect.db"
-    async with Recollect(path, worker=False) as rc, Recollect(path, worker=False) as other:
+    path = tmp_path / "tellback.db"
+    async with Tellback(path, worker=False) as rc, Tellback(path, worker=False) as other:
         await live(rc, rc.user(MAYA), WORD)
         talk = await rc.user("omar").conversations.create("chat")
         done = asyncio.Event()
 
-        async def write(opened: Recollect) -> int:
+        async def write(opened: Tellback) -> int:
             written = 0
             while not done.is_set() or not written:
                 await opened.user("omar").conversations.append_user_message(talk.id, "Hello " * 50)
@@ -228,8 +228,8 @@ async def test_others_go_on_writing_and_reading_while_a_user_is_erased(tmp_path:
 
 
 async def test_two_processes_erase_at_once(tmp_path: Path) -> None:
-    path = tmp_path / "recollect.db"
-    async with Recollect(path, worker=False) as rc, Recollect(path, worker=False) as other:
+    path = tmp_path / "tellback.db"
+    async with Tellback(path, worker=False) as rc, Tellback(path, worker=False) as other:
         names = [f"{MAYA}-{number}" for number in range(6)]
         for name in names:
             await live(rc, rc.user(name), WORD)
@@ -247,7 +247,7 @@ async def test_two_processes_erase_at_once(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("ending", ["json", "zip"])
 async def test_a_large_export_takes_little_memory(tmp_path: Path, ending: str) -> None:
-    async with Recollect(tmp_path / "recollect.db", embedder=None, worker=False) as rc:
+    async with Tellback(tmp_path / "tellback.db", embedder=None, worker=False) as rc:
         maya = rc.user(MAYA)
         talk = await maya.conversations.create("chat")
         words = " ".join(str(number) for number in range(500))

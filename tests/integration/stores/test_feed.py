@@ -11,8 +11,8 @@ from typing import Any, cast
 import asyncpg
 import pytest
 
-from recollect import Recollect
-from recollect.types.conversations import Event
+from tellback import Tellback
+from tellback.types.conversations import Event
 from tests.integration.stores.checks import EventBook, acknowledged, log_of, stored
 from tests.support.children import child, children
 
@@ -20,7 +20,7 @@ PROMPT = 1.5
 """Less than the time after which PostgreSQL's events are looked for without an announcement."""
 
 
-def subscription(rc: Recollect, after: int = 0, **filters: Any) -> Any:
+def subscription(rc: Tellback, after: int = 0, **filters: Any) -> Any:
     """A subscription that ends with its block; `subscribe` is an async generator."""
     return aclosing(cast("Any", rc.events.subscribe(after, **filters)))
 
@@ -34,7 +34,7 @@ async def take(events: AsyncIterator[Event], count: int, seconds: float = 20) ->
 
 
 async def test_another_process_is_heard_promptly_and_in_order(url: str) -> None:
-    async with Recollect(url, worker=False) as rc:
+    async with Tellback(url, worker=False) as rc:
         talk = await log_of(rc).create("chat")
         start = await rc.events.latest()
         arrivals: dict[str, float] = {}
@@ -54,7 +54,7 @@ async def test_another_process_is_heard_promptly_and_in_order(url: str) -> None:
 
 async def test_a_subscriber_goes_on_from_its_cursor_after_a_restart(url: str) -> None:
     book = EventBook()
-    async with Recollect(url, worker=False) as rc, children("append", 2) as [before, between]:
+    async with Tellback(url, worker=False) as rc, children("append", 2) as [before, between]:
         talk = await log_of(rc).create("chat")
         async with subscription(rc) as events:
             await before.go(url=url, conversations=[talk.id], tag="before", count=30)
@@ -63,7 +63,7 @@ async def test_a_subscriber_goes_on_from_its_cursor_after_a_restart(url: str) ->
         await before.finish()
         await between.go(url=url, conversations=[talk.id], tag="between", count=30)
         await between.finish()
-    async with Recollect(url, worker=False) as rc, subscription(rc, book.position) as events:
+    async with Tellback(url, worker=False) as rc, subscription(rc, book.position) as events:
         for event in await take(events, 1 + 60 - 15):
             book.note(event)
         await log_of(rc).append_user_message(talk.id, "after")
@@ -75,8 +75,8 @@ async def test_a_subscriber_goes_on_from_its_cursor_after_a_restart(url: str) ->
 async def test_a_subscriber_that_comes_and_goes_misses_none_of_many_writers(url: str) -> None:
     writers, talks, count = 4, 3, 120
     async with (
-        Recollect(url, worker=False) as rc,
-        Recollect(url, worker=False) as other,
+        Tellback(url, worker=False) as rc,
+        Tellback(url, worker=False) as other,
         children("append", writers) as processes,
     ):
         ids = [(await log_of(rc).create("chat")).id for _ in range(talks)]
@@ -84,7 +84,7 @@ async def test_a_subscriber_that_comes_and_goes_misses_none_of_many_writers(url:
         for index, process in enumerate(processes):
             await process.go(url=url, conversations=ids, tag=f"process {index}", count=count)
 
-        async def come_and_go(rc: Recollect, stay: int) -> list[int]:
+        async def come_and_go(rc: Tellback, stay: int) -> list[int]:
             book = EventBook()
             positions: list[int] = []
             while len(positions) < wanted:
@@ -106,7 +106,7 @@ async def test_a_subscriber_that_comes_and_goes_misses_none_of_many_writers(url:
 
 async def test_an_event_that_commits_late_is_not_passed_over(ready_postgres_url: str) -> None:
     """Its transaction took its place among the rows early, and others committed in the meantime."""
-    async with Recollect(ready_postgres_url, worker=False) as rc, subscription(rc) as events:
+    async with Tellback(ready_postgres_url, worker=False) as rc, subscription(rc) as events:
         talk = await log_of(rc).create("chat")
         await take(events, 1)
         late = await asyncpg.connect(ready_postgres_url)
@@ -114,7 +114,7 @@ async def test_an_event_that_commits_late_is_not_passed_over(ready_postgres_url:
             transaction = late.transaction()
             await transaction.start()
             await late.execute(
-                "INSERT INTO recollect.events (tenant_id, app_id, user_id, type, subject_id, data, created_at)"
+                "INSERT INTO tellback.events (tenant_id, app_id, user_id, type, subject_id, data, created_at)"
                 " VALUES ('default', 'default', 'maya', 'late', $1, '{}', 0)",
                 talk.id,
             )
@@ -132,15 +132,15 @@ async def test_an_event_that_commits_late_is_not_passed_over(ready_postgres_url:
 
 async def test_the_order_of_events_is_that_of_writing_whatever_the_server_knows_of_its_table(postgres_url: str) -> None:
     """A table that was empty when it was looked at is read from its start for each event, wherever the rows lie."""
-    async with Recollect(postgres_url, worker=False, summary_every=None) as rc:
+    async with Tellback(postgres_url, worker=False, summary_every=None) as rc:
         talk = await log_of(rc).create("chat")
         for number in range(20):
             await log_of(rc).append_user_message(talk.id, f"before {number}")
             last = await rc.events.latest()
         admin = await asyncpg.connect(postgres_url)
         try:
-            await admin.execute("DELETE FROM recollect.events")
-            await admin.execute("VACUUM ANALYZE recollect.events")
+            await admin.execute("DELETE FROM tellback.events")
+            await admin.execute("VACUUM ANALYZE tellback.events")
         finally:
             await admin.close()
         for number in range(20):
@@ -152,7 +152,7 @@ async def test_the_order_of_events_is_that_of_writing_whatever_the_server_knows_
 
 @pytest.mark.parametrize("ending", ["closed", "cancelled"])
 async def test_a_subscriber_that_stops_leaves_nothing_running(url: str, ending: str) -> None:
-    async with Recollect(url, worker=False) as rc:
+    async with Tellback(url, worker=False) as rc:
         talk = await log_of(rc).create("chat")
         before = asyncio.all_tasks()
 
@@ -177,14 +177,14 @@ async def test_a_subscriber_that_stops_leaves_nothing_running(url: str, ending: 
 
 
 async def test_a_subscription_ends_when_its_store_is_closed(url: str) -> None:
-    async def listen(rc: Recollect, begun: asyncio.Event) -> None:
+    async def listen(rc: Tellback, begun: asyncio.Event) -> None:
         async with subscription(rc) as events:
             async for _ in events:
                 begun.set()
 
     # It may be waiting for news, or in the middle of reading them: to its user that makes no difference.
     for wait in (0.0, 0.001, 0.002, 0.005, 0.05):
-        async with Recollect(url, worker=False) as rc:
+        async with Tellback(url, worker=False) as rc:
             await log_of(rc).create("chat")
             listener = asyncio.create_task(listen(rc, begun := asyncio.Event()))
             async with asyncio.timeout(5):

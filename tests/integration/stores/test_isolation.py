@@ -9,10 +9,10 @@ from typing import Any
 import asyncpg
 import pytest
 
-from recollect import Recollect
-from recollect.errors import StoreError
-from recollect.stores.postgres.migrate import ROLE
-from recollect.types.scope import Scope
+from tellback import Tellback
+from tellback.errors import StoreError
+from tellback.stores.postgres.migrate import ROLE
+from tellback.types.scope import Scope
 from tests.integration.stores.checks import assert_turn_runs_at_once, log_of, stored
 
 TABLES = ("conversations", "messages", "events")
@@ -27,7 +27,7 @@ SCOPES = (
 @pytest.fixture
 async def filled(postgres_url: str) -> AsyncIterator[str]:
     """A database in which each scope has a conversation with one message."""
-    async with Recollect(postgres_url) as rc:
+    async with Tellback(postgres_url) as rc:
         for scope in SCOPES:
             log = rc.user(scope.user_id, scope.tenant_id, scope.app_id).conversations
             talk = await log.create("chat")
@@ -37,7 +37,7 @@ async def filled(postgres_url: str) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def connected(url: str) -> AsyncIterator[Any]:
-    connection = await asyncpg.connect(url, server_settings={"search_path": "recollect"})
+    connection = await asyncpg.connect(url, server_settings={"search_path": "tellback"})
     try:
         yield connection
     finally:
@@ -53,7 +53,7 @@ async def as_app(url: str, scope: Scope | None = None, **settings: str) -> Async
         await connection.execute(f"SET ROLE {ROLE}")
         async with connection.transaction():
             for name, value in settings.items():
-                await connection.execute("SELECT set_config($1, $2, true)", f"recollect.{name}", value)
+                await connection.execute("SELECT set_config($1, $2, true)", f"tellback.{name}", value)
             yield connection
 
 
@@ -94,7 +94,7 @@ async def test_rows_of_another_scope_can_neither_be_inserted_nor_given_away(fill
     async with connected(filled) as admin:
         columns = await admin.fetch(
             "SELECT column_name FROM information_schema.columns"
-            " WHERE table_schema = 'recollect' AND table_name = $1 AND is_identity = 'NO'",
+            " WHERE table_schema = 'tellback' AND table_name = $1 AND is_identity = 'NO'",
             table,
         )
     names = [row[0] for row in columns]
@@ -113,7 +113,7 @@ async def test_the_settings_of_one_transaction_do_not_reach_the_next(filled: str
     async with connected(filled) as connection:
         await connection.execute(f"SET ROLE {ROLE}")
         async with connection.transaction():
-            await connection.execute("SET LOCAL recollect.platform = 'on'")
+            await connection.execute("SET LOCAL tellback.platform = 'on'")
             assert await seen(connection, "messages") == set(SCOPES)
         assert await seen(connection, "messages") == set()
 
@@ -129,18 +129,18 @@ async def test_the_role_owns_nothing_and_passes_no_check(filled: str) -> None:
         assert await admin.fetchval(memberships, role["oid"]) == 0
         tables = await admin.fetch(
             "SELECT relname, relrowsecurity, relforcerowsecurity FROM pg_class"
-            " WHERE relkind IN ('r', 'p') AND relnamespace = 'recollect'::regnamespace"
+            " WHERE relkind IN ('r', 'p') AND relnamespace = 'tellback'::regnamespace"
         )
         protected = {row["relname"] for row in tables if row["relrowsecurity"] and row["relforcerowsecurity"]}
-        assert protected == {row["relname"] for row in tables} - {"recollect_migrations"}
+        assert protected == {row["relname"] for row in tables} - {"tellback_migrations"}
     async with as_app(filled) as connection:
         for statement in (
             "ALTER TABLE messages DISABLE ROW LEVEL SECURITY",
             "DROP POLICY scope ON messages",
             "TRUNCATE events",
-            "CREATE TABLE recollect.mine (id int)",
-            "UPDATE recollect_migrations SET version = 0",
-            "INSERT INTO recollect_migrations VALUES (7, 'mine', 0)",
+            "CREATE TABLE tellback.mine (id int)",
+            "UPDATE tellback_migrations SET version = 0",
+            "INSERT INTO tellback_migrations VALUES (7, 'mine', 0)",
         ):
             with pytest.raises(asyncpg.InsufficientPrivilegeError):
                 async with connection.transaction():
@@ -148,7 +148,7 @@ async def test_the_role_owns_nothing_and_passes_no_check(filled: str) -> None:
 
 
 async def test_what_we_write_is_written_under_the_role(postgres_url: str) -> None:
-    async with Recollect(postgres_url) as rc, connected(postgres_url) as admin:
+    async with Tellback(postgres_url) as rc, connected(postgres_url) as admin:
         await admin.execute(
             "CREATE TABLE public.witnessed (who TEXT, what TEXT); GRANT INSERT ON public.witnessed TO PUBLIC"
         )
@@ -179,7 +179,7 @@ async def test_what_we_write_is_written_under_the_role(postgres_url: str) -> Non
 
 async def test_what_we_read_is_read_under_the_policies(postgres_url: str) -> None:
     """The tests connect as a superuser, whom no policy binds: only the role makes this one count."""
-    async with Recollect(postgres_url) as rc, connected(postgres_url) as admin:
+    async with Tellback(postgres_url) as rc, connected(postgres_url) as admin:
         talk = await log_of(rc).create("chat")
         await log_of(rc).append_user_message(talk.id, "hello")
         await stored(rc, talk.id)
@@ -193,7 +193,7 @@ async def test_what_we_read_is_read_under_the_policies(postgres_url: str) -> Non
 
 async def test_a_statement_that_forgets_the_scope_is_stopped_by_the_database(filled: str) -> None:
     """As a mistake of ours would be: the scope of the transaction is one user's, the values name another."""
-    async with Recollect(filled) as rc:
+    async with Tellback(filled) as rc:
         mine, other = SCOPES[0], SCOPES[1]
         [theirs] = await rc.user(other.user_id, other.tenant_id, other.app_id).conversations.list()
         engine: Any = rc.store._engine  # type: ignore[attr-defined]
@@ -209,10 +209,10 @@ async def test_a_statement_that_forgets_the_scope_is_stopped_by_the_database(fil
 
 
 @pytest.mark.parametrize(
-    "name", ["O'Hara", 'quo"te', "back\\slash", "'; SET recollect.platform = 'on", "\\'", "$$", "é😀"]
+    "name", ["O'Hara", 'quo"te', "back\\slash", "'; SET tellback.platform = 'on", "\\'", "$$", "é😀"]
 )
 async def test_a_scope_with_any_name_is_kept_apart(postgres_url: str, name: str) -> None:
-    async with Recollect(postgres_url) as rc:
+    async with Tellback(postgres_url) as rc:
         for user in (name, "maya"):
             log = rc.user(user, tenant_id=name, app_id=name).conversations
             talk = await log.create("chat")

@@ -13,17 +13,17 @@ from typing import Any, cast
 import asyncpg
 import pytest
 
-from recollect import Recollect
-from recollect.errors import (
+from tellback import Tellback
+from tellback.errors import (
     SchemaVersionError,
     StoreBusyError,
     StoreError,
     StoreReadOnlyError,
     StoreUnavailableError,
 )
-from recollect.stores.postgres import PostgresStore
-from recollect.testing import FunctionModel
-from recollect.types.conversations import Event
+from tellback.stores.postgres import PostgresStore
+from tellback.testing import FunctionModel
+from tellback.types.conversations import Event
 from tests.integration.stores.checks import (
     EventBook,
     assert_turn_runs_at_once,
@@ -47,7 +47,7 @@ def impatient(url: str, **options: Any) -> PostgresStore:
 async def test_a_stopped_server_is_unavailable_and_once_it_is_back_everything_goes_on(
     own_server: PostgresServer,
 ) -> None:
-    async with Recollect(own_server.url(), worker=False) as rc:
+    async with Tellback(own_server.url(), worker=False) as rc:
         log = log_of(rc)
         talk = await log.create("chat")
         before = await log.append_user_message(talk.id, "before")
@@ -81,7 +81,7 @@ async def test_a_stopped_server_is_unavailable_and_once_it_is_back_everything_go
 
 
 async def test_closing_while_the_server_is_down_is_quick_and_quiet(own_server: PostgresServer) -> None:
-    rc = await Recollect(own_server.url(), worker=False).open()
+    rc = await Tellback(own_server.url(), worker=False).open()
     talk = await log_of(rc).create("chat")
     await assert_turn_runs_at_once(rc, talk.id)
     await asyncio.to_thread(own_server.stop)
@@ -104,7 +104,7 @@ async def test_every_append_around_a_killed_server_is_kept_refused_or_in_doubt(o
     raw: list[Exception] = []
     acknowledged = asyncio.Semaphore(0)
     stop = asyncio.Event()
-    async with Recollect(own_server.url(), worker=False) as rc:
+    async with Tellback(own_server.url(), worker=False) as rc:
         log = log_of(rc)
         talks = [await log.create("chat") for _ in range(3)]
 
@@ -159,7 +159,7 @@ async def test_every_append_around_a_killed_server_is_kept_refused_or_in_doubt(o
 
 
 async def test_a_subscriber_survives_a_restart_of_the_server(own_server: PostgresServer) -> None:
-    async with Recollect(own_server.url(), worker=False) as rc:
+    async with Tellback(own_server.url(), worker=False) as rc:
         talk = await log_of(rc).create("chat")
         book, seen = EventBook(), asyncio.Semaphore(0)
 
@@ -190,7 +190,7 @@ async def test_a_subscriber_survives_a_restart_of_the_server(own_server: Postgre
 
 
 async def test_a_subscriber_that_heard_of_a_failure_can_go_on_from_its_cursor(own_server: PostgresServer) -> None:
-    async with Recollect(own_server.url(), worker=False) as rc:
+    async with Tellback(own_server.url(), worker=False) as rc:
         talk = await log_of(rc).create("chat")
         book = EventBook()
         await asyncio.to_thread(own_server.kill)
@@ -206,11 +206,11 @@ async def test_a_subscriber_that_heard_of_a_failure_can_go_on_from_its_cursor(ow
 async def test_the_silence_of_a_server_has_an_end(postgres_url: str) -> None:
     async with Proxy(postgres_url) as proxy:
         store = impatient(proxy.url, connect_timeout=1.0, acquire_timeout=2.0, command_timeout=0.5)
-        async with Recollect(store) as rc:
+        async with Tellback(store) as rc:
             talk = await log_of(rc).create("chat")
             kept: list[str] = []
             doubts: list[bool] = []
-            for marker in (b"recollect.tenant_id", b"INSERT INTO messages"):
+            for marker in (b"tellback.tenant_id", b"INSERT INTO messages"):
                 proxy.trap(marker, "pass and say nothing")
                 text = f"after {marker.decode()}"
                 async with asyncio.timeout(10):
@@ -226,9 +226,9 @@ async def test_the_silence_of_a_server_has_an_end(postgres_url: str) -> None:
 
 
 async def test_a_connection_that_breaks_before_the_commit_is_replaced_unnoticed(postgres_url: str) -> None:
-    async with Proxy(postgres_url) as proxy, Recollect(proxy.url, worker=False) as rc:
+    async with Proxy(postgres_url) as proxy, Tellback(proxy.url, worker=False) as rc:
         talk = await log_of(rc).create("chat")
-        proxy.trap(b"recollect.tenant_id", "pass and cut")
+        proxy.trap(b"tellback.tenant_id", "pass and cut")
         await log_of(rc).append_user_message(talk.id, "once")
         assert proxy.sprung == 1
         assert [message.text for message in await stored(rc, talk.id)] == ["once"]
@@ -237,7 +237,7 @@ async def test_a_connection_that_breaks_before_the_commit_is_replaced_unnoticed(
 async def test_a_connection_whose_end_was_announced_and_has_not_come_is_replaced_unnoticed(postgres_url: str) -> None:
     """The moment between a server's last words on an idle connection and its end, which a restart makes likely."""
     fields = b"SFATAL\0VFATAL\0C57P01\0Mterminating connection due to administrator command\0\0"
-    async with Proxy(postgres_url) as proxy, Recollect(proxy.url, worker=False) as rc:
+    async with Proxy(postgres_url) as proxy, Tellback(proxy.url, worker=False) as rc:
         talk = await log_of(rc).create("chat")
         await rc.store.conversations.get(talk.scope, talk.id)
         await proxy.inject(b"E" + (len(fields) + 4).to_bytes(4) + fields)
@@ -247,7 +247,7 @@ async def test_a_connection_whose_end_was_announced_and_has_not_come_is_replaced
 
 
 async def test_a_cancellation_is_not_lost_while_a_transaction_is_undone(postgres_url: str) -> None:
-    async with Proxy(postgres_url) as proxy, Recollect(proxy.url, worker=False) as rc:
+    async with Proxy(postgres_url) as proxy, Tellback(proxy.url, worker=False) as rc:
         await log_of(rc).create("chat")
         proxy.trap(b"ROLLBACK", "pass and say nothing")
         refused = asyncio.create_task(log_of(rc).append_user_message("conv_unknown", "to nobody"))
@@ -265,7 +265,7 @@ async def test_a_cancellation_is_not_lost_while_a_transaction_is_undone(postgres
 async def test_a_connection_that_breaks_in_the_commit_leaves_a_doubt_that_a_retry_clears(
     postgres_url: str, then: Any
 ) -> None:
-    async with Proxy(postgres_url) as proxy, Recollect(proxy.url, worker=False) as rc:
+    async with Proxy(postgres_url) as proxy, Tellback(proxy.url, worker=False) as rc:
         talk = await log_of(rc).create("chat")
         proxy.trap(b"COMMIT", then)
         with pytest.raises(StoreUnavailableError) as failed:
@@ -280,7 +280,7 @@ async def test_a_connection_that_breaks_in_the_commit_leaves_a_doubt_that_a_retr
 
 @pytest.mark.parametrize("then", ["pass and say nothing", "pass and answer late"])
 async def test_a_commit_that_is_not_answered_in_time_leaves_a_doubt(postgres_url: str, then: Any) -> None:
-    async with Proxy(postgres_url) as proxy, Recollect(impatient(proxy.url, command_timeout=0.5), worker=False) as rc:
+    async with Proxy(postgres_url) as proxy, Tellback(impatient(proxy.url, command_timeout=0.5), worker=False) as rc:
         talk = await log_of(rc).create("chat")
         proxy.trap(b"COMMIT", then)
         with pytest.raises(StoreUnavailableError) as failed:
@@ -294,12 +294,12 @@ async def test_a_commit_that_is_not_answered_in_time_leaves_a_doubt(postgres_url
 async def test_a_database_that_takes_no_changes_can_still_be_read(
     postgres_server: PostgresServer, postgres_url: str
 ) -> None:
-    async with Recollect(postgres_url) as rc:
+    async with Tellback(postgres_url) as rc:
         talk = await log_of(rc).create("chat")
         await log_of(rc).append_user_message(talk.id, "before")
     name = postgres_url.rpartition("/")[2]
     postgres_server.psql(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
-    async with Recollect(postgres_url) as rc:
+    async with Tellback(postgres_url) as rc:
         assert [message.text for message in await stored(rc, talk.id)] == ["before"]
         for attempt in (
             lambda: log_of(rc).append_user_message(talk.id, "no"),
@@ -310,7 +310,7 @@ async def test_a_database_that_takes_no_changes_can_still_be_read(
                 await cast("Any", attempt)()
             assert not refused.value.in_doubt
     postgres_server.psql(f"ALTER DATABASE {name} RESET default_transaction_read_only")
-    async with Recollect(postgres_url) as rc:
+    async with Tellback(postgres_url) as rc:
         await assert_turn_runs_at_once(rc, talk.id)
         assert len(await stored(rc, talk.id)) == 3
 
@@ -318,12 +318,12 @@ async def test_a_database_that_takes_no_changes_can_still_be_read(
 async def test_the_feed_of_a_database_that_takes_no_changes_can_still_be_read(
     postgres_server: PostgresServer, postgres_url: str
 ) -> None:
-    async with Recollect(postgres_url) as rc:
+    async with Tellback(postgres_url) as rc:
         talk = await log_of(rc).create("chat")
         await log_of(rc).append_user_message(talk.id, "before")
         written = await rc.events.read()
     postgres_server.psql(f"ALTER DATABASE {postgres_url.rpartition('/')[2]} SET default_transaction_read_only = on")
-    async with Recollect(postgres_url) as rc:
+    async with Tellback(postgres_url) as rc:
         assert await rc.events.latest() == written[-1].position
         assert await rc.events.read() == written
 
@@ -334,12 +334,12 @@ async def test_wrong_names_are_told_at_once(postgres_server: PostgresServer) -> 
         (postgres_server.url(user="no_such_user"), "no_such_user"),
     ):
         with pytest.raises(StoreUnavailableError, match=named):
-            await Recollect(url).open()
+            await Tellback(url).open()
 
 
 async def test_nobody_listening_at_the_address_is_told_at_once(unused_tcp_port: int) -> None:
     with pytest.raises(StoreUnavailableError, match=str(unused_tcp_port)):
-        await Recollect(f"postgresql://postgres@127.0.0.1:{unused_tcp_port}/postgres").open()
+        await Tellback(f"postgresql://postgres@127.0.0.1:{unused_tcp_port}/postgres").open()
 
 
 async def test_a_user_who_may_not_create_tables_is_told_what_to_do(
@@ -349,14 +349,14 @@ async def test_a_user_who_may_not_create_tables_is_told_what_to_do(
     postgres_server.psql("DROP ROLE IF EXISTS poor; CREATE ROLE poor LOGIN")
     try:
         with pytest.raises(StoreError, match="may not change it"):
-            await Recollect(postgres_server.url(name, "poor")).open()
-        async with Recollect(postgres_url):
+            await Tellback(postgres_server.url(name, "poor")).open()
+        async with Tellback(postgres_url):
             pass
-        with pytest.raises(StoreError, match=r"GRANT recollect_app|its rights"):
-            async with Recollect(postgres_server.url(name, "poor")) as rc:
+        with pytest.raises(StoreError, match=r"GRANT tellback_app|its rights"):
+            async with Tellback(postgres_server.url(name, "poor")) as rc:
                 await log_of(rc).create("chat")
-        postgres_server.psql("GRANT recollect_app TO poor")
-        async with Recollect(postgres_server.url(name, "poor")) as rc:
+        postgres_server.psql("GRANT tellback_app TO poor")
+        async with Tellback(postgres_server.url(name, "poor")) as rc:
             talk = await log_of(rc).create("chat")
             await assert_turn_runs_at_once(rc, talk.id)
             assert len(await rc.events.read()) == 3
@@ -365,31 +365,31 @@ async def test_a_user_who_may_not_create_tables_is_told_what_to_do(
 
 
 async def test_a_schema_from_the_future_is_left_alone(postgres_url: str) -> None:
-    async with Recollect(postgres_url):
+    async with Tellback(postgres_url):
         pass
     admin = await asyncpg.connect(postgres_url)
     try:
-        await admin.execute("INSERT INTO recollect.recollect_migrations VALUES (999, 'from the future', 0)")
+        await admin.execute("INSERT INTO tellback.tellback_migrations VALUES (999, 'from the future', 0)")
     finally:
         await admin.close()
     with pytest.raises(SchemaVersionError, match="999"):
-        await Recollect(postgres_url).open()
+        await Tellback(postgres_url).open()
 
 
 async def test_more_work_than_connections_waits_its_turn_or_is_refused(postgres_url: str) -> None:
-    async with Recollect(f"{postgres_url}?pool_size=2") as rc:
+    async with Tellback(f"{postgres_url}?pool_size=2") as rc:
         talk = await log_of(rc).create("chat")
         await asyncio.gather(*(log_of(rc).append_user_message(talk.id, str(number)) for number in range(100)))
         assert len(await stored(rc, talk.id)) == 100
 
 
 async def test_a_row_that_someone_keeps_locked_is_busy_in_the_end(postgres_url: str) -> None:
-    async with Recollect(impatient(postgres_url, command_timeout=1.0)) as rc:
+    async with Tellback(impatient(postgres_url, command_timeout=1.0)) as rc:
         talk = await log_of(rc).create("chat")
         other = await asyncpg.connect(postgres_url)
         try:
             async with other.transaction():
-                await other.execute("SELECT 1 FROM recollect.conversations FOR UPDATE")
+                await other.execute("SELECT 1 FROM tellback.conversations FOR UPDATE")
                 with pytest.raises((StoreBusyError, StoreUnavailableError)) as failed:
                     await log_of(rc).append_user_message(talk.id, "blocked")
                 assert not failed.value.in_doubt

@@ -11,10 +11,10 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from recollect import Recollect
-from recollect.errors import TurnConflictError
-from recollect.stores.postgres.migrate import ROLE
-from recollect.testing import FunctionModel
+from tellback import Tellback
+from tellback.errors import TurnConflictError
+from tellback.stores.postgres.migrate import ROLE
+from tellback.testing import FunctionModel
 from tests.integration.stores.checks import (
     AT_ONCE,
     acknowledged,
@@ -32,7 +32,7 @@ HELLO = FunctionModel(lambda _: "Hello.")
 
 
 async def test_processes_that_write_one_conversation_share_one_dense_order(url: str) -> None:
-    async with Recollect(url) as rc, children("append", 4) as writers:
+    async with Tellback(url) as rc, children("append", 4) as writers:
         talk = await log_of(rc).create("chat")
         for index, writer in enumerate(writers):
             await writer.go(url=url, conversations=[talk.id], tag=f"process {index}", count=60)
@@ -47,7 +47,7 @@ async def test_processes_that_write_one_conversation_share_one_dense_order(url: 
 
 async def test_a_key_used_by_several_processes_at_once_gives_one_message(url: str) -> None:
     keys = [f"key {number}" for number in range(30)]
-    async with Recollect(url) as rc, children("append_keyed", 3) as writers:
+    async with Tellback(url) as rc, children("append_keyed", 3) as writers:
         talk = await log_of(rc).create("chat")
         for index, writer in enumerate(writers):
             await writer.go(url=url, conversation=talk.id, tag=f"process {index}", keys=keys)
@@ -62,7 +62,7 @@ async def test_a_key_used_by_several_processes_at_once_gives_one_message(url: st
 
 
 async def test_turns_of_several_processes_run_one_after_the_other(url: str) -> None:
-    async with Recollect(url) as rc, children("run_turns", 3) as runners:
+    async with Tellback(url) as rc, children("run_turns", 3) as runners:
         talk = await log_of(rc).create("chat")
         for index, runner in enumerate(runners):
             await runner.go(url=url, conversation=talk.id, tag=f"process{index}", count=6)
@@ -76,7 +76,7 @@ async def test_turns_of_several_processes_run_one_after_the_other(url: str) -> N
 
 
 async def test_a_turn_that_may_not_wait_is_told_which_turn_runs_elsewhere(url: str) -> None:
-    async with Recollect(url) as rc, children("hold_turn", 1) as [holder]:
+    async with Tellback(url) as rc, children("hold_turn", 1) as [holder]:
         talk = await log_of(rc).create("chat")
         await holder.go(url=url, conversation=talk.id)
         running = (await holder.until("running"))["running"]
@@ -91,7 +91,7 @@ async def test_a_turn_that_may_not_wait_is_told_which_turn_runs_elsewhere(url: s
 
 
 async def test_a_task_queued_behind_another_is_told_which_turn_runs_elsewhere(url: str) -> None:
-    async with Recollect(url) as rc, children("hold_turn", 1) as [holder]:
+    async with Tellback(url) as rc, children("hold_turn", 1) as [holder]:
         talk = await log_of(rc).create("chat")
         await holder.go(url=url, conversation=talk.id)
         running = (await holder.until("running"))["running"]
@@ -105,7 +105,7 @@ async def test_a_task_queued_behind_another_is_told_which_turn_runs_elsewhere(ur
 
 
 async def test_a_turn_that_waits_goes_on_as_soon_as_the_process_before_it_has_died(url: str) -> None:
-    async with Recollect(url) as rc, children("hold_turn", 1) as [holder]:
+    async with Tellback(url) as rc, children("hold_turn", 1) as [holder]:
         talk = await log_of(rc).create("chat")
         await holder.go(url=url, conversation=talk.id)
         await holder.until("running")
@@ -117,7 +117,7 @@ async def test_a_turn_that_waits_goes_on_as_soon_as_the_process_before_it_has_di
 
 
 async def test_a_process_that_stands_still_is_not_taken_for_dead(url: str) -> None:
-    async with Recollect(url) as rc, children("hold_turn", 1) as [holder]:
+    async with Tellback(url) as rc, children("hold_turn", 1) as [holder]:
         talk = await log_of(rc).create("chat")
         await holder.go(url=url, conversation=talk.id)
         running = (await holder.until("running"))["running"]
@@ -139,7 +139,7 @@ async def test_many_processes_may_open_an_empty_store_at_the_same_moment(new_url
         await asyncio.gather(*(opener.go(url=new_url) for opener in openers))
         said = [line for opener in openers for line in acknowledged(await opener.finish())]
         assert len(said) == 6
-        async with Recollect(new_url) as rc:
+        async with Tellback(new_url) as rc:
             for line in said:
                 assert_kept(await stored(rc, line["conversation"]), [line])
 
@@ -177,11 +177,11 @@ async def _until_waiting(server: PostgresServer, count: int) -> None:
 async def test_a_file_is_shared_by_processes_that_name_it_differently(tmp_path: Path) -> None:
     link = tmp_path / "link"
     link.symlink_to(tmp_path)
-    async with Recollect(tmp_path / "recollect.db") as rc, AsyncExitStack() as stack:
+    async with Tellback(tmp_path / "tellback.db") as rc, AsyncExitStack() as stack:
         talk = await log_of(rc).create("chat")
         writers: list[Child] = []
         for folder in (tmp_path, link):
-            job = {"url": f"sqlite:///{folder}/recollect.db", "conversations": [talk.id], "tag": "x", "count": 20}
+            job = {"url": f"sqlite:///{folder}/tellback.db", "conversations": [talk.id], "tag": "x", "count": 20}
             writers.append(await stack.enter_async_context(child("append", **job)))
         for writer in writers:
             said = await writer.finish()
@@ -190,7 +190,7 @@ async def test_a_file_is_shared_by_processes_that_name_it_differently(tmp_path: 
 
 
 async def test_one_process_may_open_the_same_store_twice(url: str) -> None:
-    async with Recollect(url) as one, Recollect(url) as two:
+    async with Tellback(url) as one, Tellback(url) as two:
         talk = await log_of(one).create("chat")
         started, release = asyncio.Event(), asyncio.Event()
 

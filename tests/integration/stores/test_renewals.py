@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from recollect import Recollect
-from recollect.conversations import claims
-from recollect.stores import TurnBusy
-from recollect.testing import FunctionModel
-from recollect.testing.stores.making import make_claim
+from tellback import Tellback
+from tellback.conversations import claims
+from tellback.stores import TurnBusy
+from tellback.testing import FunctionModel
+from tellback.testing.stores.making import make_claim
 
 
 async def test_a_long_turn_is_not_taken_over(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -23,7 +23,7 @@ async def test_a_long_turn_is_not_taken_over(monkeypatch: pytest.MonkeyPatch) ->
         await asyncio.sleep(7.0)  # more than twice as long as a claim holds by itself
         return "Done."
 
-    async with Recollect(":memory:", worker=False) as rc:
+    async with Tellback(":memory:", worker=False) as rc:
         maya = rc.user("maya")
         talk = await maya.conversations.create("chat")
         turn = asyncio.create_task(maya.conversations.run_turn(talk.id, FunctionModel(slowly), "Hello?"))

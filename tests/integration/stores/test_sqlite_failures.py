@@ -15,8 +15,8 @@ from typing import Any, cast
 
 import pytest
 
-from recollect import Recollect
-from recollect.errors import (
+from tellback import Tellback
+from tellback.errors import (
     SchemaVersionError,
     StoreBusyError,
     StoreCorruptError,
@@ -25,15 +25,15 @@ from recollect.errors import (
     StoreReadOnlyError,
     StoreUnavailableError,
 )
-from recollect.testing import FunctionModel
-from recollect.types.conversations import StoredMessage
+from tellback.testing import FunctionModel
+from tellback.types.conversations import StoredMessage
 from tests.integration.stores.checks import EventBook, assert_turn_runs_at_once, log_of, stored
 from tests.support.children import Said, child
 
 HELLO = FunctionModel(lambda _: "Hello.")
 
 
-async def fill(rc: Recollect, id: str, tag: str, size: int = 20_000) -> tuple[list[StoredMessage], list[str]]:
+async def fill(rc: Tellback, id: str, tag: str, size: int = 20_000) -> tuple[list[StoredMessage], list[str]]:
     """Append at once, more than there is room for: what was acknowledged, and what was refused."""
     texts = [f"{tag} {number} " + "x" * size for number in range(60)]
     results = await asyncio.gather(
@@ -51,7 +51,7 @@ async def fill(rc: Recollect, id: str, tag: str, size: int = 20_000) -> tuple[li
     return kept, refused
 
 
-async def assert_only(rc: Recollect, id: str, kept: list[StoredMessage]) -> None:
+async def assert_only(rc: Tellback, id: str, kept: list[StoredMessage]) -> None:
     """Exactly these messages, each with its event."""
     messages = await stored(rc, id)
     assert {message.id: message.seq for message in messages} == {message.id: message.seq for message in kept}
@@ -61,8 +61,8 @@ async def assert_only(rc: Recollect, id: str, kept: list[StoredMessage]) -> None
 
 
 async def test_a_full_file_refuses_what_does_not_fit_and_keeps_what_did(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/recollect.db"
-    async with Recollect(url) as rc:
+    url = f"sqlite:///{tmp_path}/tellback.db"
+    async with Tellback(url) as rc:
         talk = await log_of(rc).create("chat")
         kept = [await log_of(rc).append_user_message(talk.id, "before")]
         connection: sqlite3.Connection = cast("Any", rc.store)._engine._writer._connection
@@ -81,7 +81,7 @@ async def test_a_full_file_refuses_what_does_not_fit_and_keeps_what_did(tmp_path
         kept += new
         await assert_only(rc, talk.id, kept)
         await assert_turn_runs_at_once(rc, talk.id)
-    async with Recollect(url) as rc:
+    async with Tellback(url) as rc:
         assert len(await stored(rc, talk.id)) == len(kept) + 2
 
 
@@ -116,8 +116,8 @@ def take_all_room(folder: Path) -> Path:
 
 
 async def test_a_full_disk_refuses_what_does_not_fit_and_keeps_what_did(small_disk: Path) -> None:
-    url = f"sqlite:///{small_disk}/recollect.db"
-    async with Recollect(url) as rc:
+    url = f"sqlite:///{small_disk}/tellback.db"
+    async with Tellback(url) as rc:
         talk = await log_of(rc).create("chat")
         kept, _ = await fill(rc, talk.id, "before", size=2_000)
         ballast = take_all_room(small_disk)
@@ -133,21 +133,21 @@ async def test_a_full_disk_refuses_what_does_not_fit_and_keeps_what_did(small_di
         kept.append(await log_of(rc).append_user_message(talk.id, "with room again"))
         await assert_only(rc, talk.id, kept)
         await assert_turn_runs_at_once(rc, talk.id)
-    async with Recollect(url) as rc:
+    async with Tellback(url) as rc:
         assert len(await stored(rc, talk.id)) == len(kept) + 2
 
 
 async def test_a_store_that_cannot_be_opened_for_want_of_room_says_so(small_disk: Path) -> None:
-    url = f"sqlite:///{small_disk}/recollect.db"
-    async with Recollect(url) as rc:
+    url = f"sqlite:///{small_disk}/tellback.db"
+    async with Tellback(url) as rc:
         talk = await log_of(rc).create("chat")
         await log_of(rc).append_user_message(talk.id, "before")
     ballast = take_all_room(small_disk)
     with pytest.raises(StoreFullError):
-        async with Recollect(url) as rc:
+        async with Tellback(url) as rc:
             await log_of(rc).append_user_message(talk.id, "no")
     ballast.unlink()
-    async with Recollect(url) as rc:
+    async with Tellback(url) as rc:
         await assert_turn_runs_at_once(rc, talk.id)
         assert len(await stored(rc, talk.id)) == 3
 
@@ -157,7 +157,7 @@ def open_folder() -> Iterator[Path]:
     """A folder that everyone can reach, unlike pytest's own."""
     if os.geteuid() != 0:
         pytest.skip("only root can become another user")
-    folder = Path(tempfile.mkdtemp(prefix="recollect-ro-"))
+    folder = Path(tempfile.mkdtemp(prefix="tellback-ro-"))
     try:
         yield folder
     finally:
@@ -166,8 +166,8 @@ def open_folder() -> Iterator[Path]:
 
 @pytest.mark.parametrize("open_elsewhere", [False, True], ids=["nobody else", "open elsewhere"])
 async def test_a_user_who_may_only_read_is_told_so(open_folder: Path, open_elsewhere: bool) -> None:
-    path = open_folder / "recollect.db"
-    async with Recollect(path) as rc:
+    path = open_folder / "tellback.db"
+    async with Tellback(path) as rc:
         talk = await log_of(rc).create("chat")
         await log_of(rc).append_user_message(talk.id, "before")
         if open_elsewhere:
@@ -178,7 +178,7 @@ async def test_a_user_who_may_only_read_is_told_so(open_folder: Path, open_elsew
     assert "rights" in said[-1]["text"]
     if open_elsewhere:  # else SQLite lacks the file that readers share, and may not make it
         assert said[-2] == {"read": ["before"]}
-    async with Recollect(path) as rc:
+    async with Tellback(path) as rc:
         assert [message.text for message in await stored(rc, talk.id)] == ["before"]
 
 
@@ -191,13 +191,13 @@ async def as_nobody(path: Path, id: str) -> list[Said]:
 
 
 async def test_a_file_opened_for_reading_only_can_be_read_while_others_write(tmp_path: Path) -> None:
-    path = tmp_path / "recollect.db"
-    async with Recollect(path) as rc:
+    path = tmp_path / "tellback.db"
+    async with Tellback(path) as rc:
         talk = await log_of(rc).create("chat")
         await log_of(rc).append_user_message(talk.id, "before")
-    async with Recollect(f"sqlite:///{path}?mode=ro") as reader:
+    async with Tellback(f"sqlite:///{path}?mode=ro") as reader:
         assert [message.text for message in await stored(reader, talk.id)] == ["before"]
-        async with Recollect(path) as writer:
+        async with Tellback(path) as writer:
             await log_of(writer).append_user_message(talk.id, "meanwhile")
             assert [message.text for message in await stored(reader, talk.id)] == ["before", "meanwhile"]
             assert len(await reader.events.read()) == 3
@@ -205,19 +205,19 @@ async def test_a_file_opened_for_reading_only_can_be_read_while_others_write(tmp
             await log_of(reader).append_user_message(talk.id, "no")
         with pytest.raises(StoreReadOnlyError, match="mode=ro"):
             await log_of(reader).run_turn(talk.id, HELLO, "no")
-    async with Recollect(path) as rc:
+    async with Tellback(path) as rc:
         assert len(await stored(rc, talk.id)) == 2
 
 
 async def test_reading_only_makes_no_file(tmp_path: Path) -> None:
     with pytest.raises(StoreUnavailableError):
-        await Recollect(f"sqlite:///{tmp_path}/nothing.db?mode=ro").open()
+        await Tellback(f"sqlite:///{tmp_path}/nothing.db?mode=ro").open()
     assert os.listdir(tmp_path) == []
 
 
 async def test_a_file_locked_by_someone_else_is_busy_until_it_is_released(tmp_path: Path) -> None:
-    path = tmp_path / "recollect.db"
-    async with Recollect(f"sqlite:///{path}?busy_timeout=0.2") as rc:
+    path = tmp_path / "tellback.db"
+    async with Tellback(f"sqlite:///{path}?busy_timeout=0.2") as rc:
         log = log_of(rc)
         talk = await log.create("chat")
         await log.append_user_message(talk.id, "before")
@@ -246,8 +246,8 @@ async def test_a_file_locked_by_someone_else_is_busy_until_it_is_released(tmp_pa
 
 
 async def test_a_lock_that_is_released_in_time_is_only_waited_for(tmp_path: Path) -> None:
-    path = tmp_path / "recollect.db"
-    async with Recollect(path) as rc:
+    path = tmp_path / "tellback.db"
+    async with Tellback(path) as rc:
         talk = await log_of(rc).create("chat")
         other = sqlite3.connect(path, isolation_level=None)
         try:
@@ -264,14 +264,14 @@ async def test_a_lock_that_is_released_in_time_is_only_waited_for(tmp_path: Path
 
 
 async def test_a_locked_file_can_be_opened_and_read(tmp_path: Path) -> None:
-    path = tmp_path / "recollect.db"
-    async with Recollect(path) as rc:
+    path = tmp_path / "tellback.db"
+    async with Tellback(path) as rc:
         talk = await log_of(rc).create("chat")
         await log_of(rc).append_user_message(talk.id, "before")
     other = sqlite3.connect(path, isolation_level=None)
     try:
         other.execute("BEGIN IMMEDIATE")
-        async with Recollect(f"sqlite:///{path}?busy_timeout=0.2") as rc:
+        async with Tellback(f"sqlite:///{path}?busy_timeout=0.2") as rc:
             assert [message.text for message in await stored(rc, talk.id)] == ["before"]
             with pytest.raises(StoreBusyError):
                 await log_of(rc).append_user_message(talk.id, "no")
@@ -283,14 +283,14 @@ async def test_a_file_that_is_no_database_is_left_as_it_is(tmp_path: Path) -> No
     path = tmp_path / "notes.txt"
     path.write_text("Dear diary, " * 500)
     with pytest.raises(StoreCorruptError, match=r"notes\.txt"):
-        await Recollect(path).open()
+        await Tellback(path).open()
     assert path.read_text() == "Dear diary, " * 500
     assert os.listdir(tmp_path) == ["notes.txt"]
 
 
 async def test_a_damaged_file_is_named_as_such(tmp_path: Path) -> None:
-    path = tmp_path / "recollect.db"
-    async with Recollect(path) as rc:
+    path = tmp_path / "tellback.db"
+    async with Tellback(path) as rc:
         talk = await log_of(rc).create("chat")
         for number in range(200):
             await log_of(rc).append_user_message(talk.id, f"{number} " + "x" * 500)
@@ -298,18 +298,18 @@ async def test_a_damaged_file_is_named_as_such(tmp_path: Path) -> None:
         file.seek(4096)
         file.write(b"\xff" * (path.stat().st_size - 4096))
     with pytest.raises(StoreCorruptError):
-        async with Recollect(path) as rc:
+        async with Tellback(path) as rc:
             await log_of(rc).messages(talk.id)
 
 
 async def test_a_file_damaged_while_it_is_open_is_named_as_such(tmp_path: Path) -> None:
-    path = tmp_path / "recollect.db"
-    async with Recollect(path) as rc:
+    path = tmp_path / "tellback.db"
+    async with Tellback(path) as rc:
         talk = await log_of(rc).create("chat")
         for number in range(200):
             await log_of(rc).append_user_message(talk.id, f"{number} " + "x" * 500)
     size = path.stat().st_size
-    async with Recollect(path) as rc:
+    async with Tellback(path) as rc:
         with path.open("r+b") as file:
             file.seek(4096)
             file.write(b"\xff" * (size - 4096))
@@ -319,21 +319,21 @@ async def test_a_file_damaged_while_it_is_open_is_named_as_such(tmp_path: Path) 
             await log_of(rc).append_user_message(talk.id, "no")
 
 
-@pytest.mark.parametrize("place", ["missing/recollect.db", "folder"])
+@pytest.mark.parametrize("place", ["missing/tellback.db", "folder"])
 async def test_a_place_where_no_file_can_be_is_told_at_once(tmp_path: Path, place: str) -> None:
     (tmp_path / "folder").mkdir()
     with pytest.raises(StoreUnavailableError, match=place):
-        await Recollect(tmp_path / place).open()
+        await Tellback(tmp_path / place).open()
     assert not (tmp_path / "missing").exists()
 
 
 @pytest.mark.parametrize("mode", ["rwc", "ro"])
 async def test_a_schema_from_the_future_is_left_alone(tmp_path: Path, mode: str) -> None:
-    path = tmp_path / "recollect.db"
-    async with Recollect(path):
+    path = tmp_path / "tellback.db"
+    async with Tellback(path):
         pass
     with sqlite3.connect(path) as connection:
-        connection.execute("INSERT INTO recollect_migrations VALUES (999, 'from the future', 0)")
+        connection.execute("INSERT INTO tellback_migrations VALUES (999, 'from the future', 0)")
     connection.close()
-    with pytest.raises(SchemaVersionError, match=r"999.*newer Recollect"):
-        await Recollect(f"sqlite:///{path}?mode={mode}").open()
+    with pytest.raises(SchemaVersionError, match=r"999.*newer Tellback"):
+        await Tellback(f"sqlite:///{path}?mode={mode}").open()

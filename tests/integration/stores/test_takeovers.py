@@ -8,10 +8,10 @@ import time
 import asyncpg
 import pytest
 
-from recollect import Recollect
-from recollect.errors import StoreUnavailableError, TurnConflictError
-from recollect.stores.postgres.session import OWNER_LOCK
-from recollect.testing import FunctionModel
+from tellback import Tellback
+from tellback.errors import StoreUnavailableError, TurnConflictError
+from tellback.stores.postgres.session import OWNER_LOCK
+from tellback.testing import FunctionModel
 from tests.integration.stores.checks import assert_not_interleaved, assert_turn_runs_at_once, log_of, stored
 from tests.support.proxy import Proxy
 
@@ -19,7 +19,7 @@ HELLO = FunctionModel(lambda _: "Hello.")
 
 
 async def test_a_turn_whose_claim_is_in_doubt_does_not_block_the_next(ready_postgres_url: str) -> None:
-    async with Proxy(ready_postgres_url) as proxy, Recollect(proxy.url, worker=False) as rc:
+    async with Proxy(ready_postgres_url) as proxy, Tellback(proxy.url, worker=False) as rc:
         talk = await log_of(rc).create("chat")
         proxy.trap(b"COMMIT", "pass and cut")
         with pytest.raises(StoreUnavailableError):
@@ -29,7 +29,7 @@ async def test_a_turn_whose_claim_is_in_doubt_does_not_block_the_next(ready_post
 
 async def test_an_owner_whose_session_broke_for_a_moment_keeps_its_turn(ready_postgres_url: str) -> None:
     """It lives and works on: only its session with the server is gone, and comes back by itself."""
-    async with Recollect(ready_postgres_url) as one, Recollect(ready_postgres_url) as two:
+    async with Tellback(ready_postgres_url) as one, Tellback(ready_postgres_url) as two:
         talk = await log_of(one).create("chat")
         started, release = asyncio.Event(), asyncio.Event()
 
@@ -68,8 +68,8 @@ async def test_an_owner_whose_session_does_not_come_back_at_the_first_try_is_see
 ) -> None:
     async with (
         Proxy(ready_postgres_url) as proxy,
-        Recollect(proxy.url, worker=False) as one,
-        Recollect(ready_postgres_url) as two,
+        Tellback(proxy.url, worker=False) as one,
+        Tellback(ready_postgres_url) as two,
     ):
 
         async def until_seen(alive: bool, what: str) -> None:

@@ -17,7 +17,7 @@ from tests.support.servers.redis import RedisServer
 from tests.support.servers.sharing import Run
 from tests.support.servers.versions import VERSIONS
 
-REQUIRED = "RECOLLECT_REQUIRE_SERVERS"
+REQUIRED = "TELLBACK_REQUIRE_SERVERS"
 _Kind = TypeVar("_Kind", bound=Server)
 _RUN = pytest.StashKey[Run]()
 _SLOW_STARTERS = {"opensearch_url", "own_opensearch"}

@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.support.servers.process import NotReadyError, Server, packaged
 
-_SET = "recollect"
+_SET = "tellback"
 
 
 class MongoServer(Server):

@@ -37,7 +37,7 @@ class Server(ABC):
 
     def __init__(self, owner: int | None = None) -> None:
         """`owner` is the process without which the server shall not live on; the present one unless given."""
-        self.folder = Path(tempfile.mkdtemp(prefix=f"recollect-{self.name.lower()}-"))
+        self.folder = Path(tempfile.mkdtemp(prefix=f"tellback-{self.name.lower()}-"))
         self.port = free_port()
         self.version = ""
         self._owner = owner

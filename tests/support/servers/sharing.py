@@ -39,7 +39,7 @@ class Run:
     @classmethod
     def begin(cls) -> Run:
         """For the process that lives as long as the run."""
-        return cls(Path(tempfile.mkdtemp(prefix="recollect-run-")), os.getpid())
+        return cls(Path(tempfile.mkdtemp(prefix="tellback-run-")), os.getpid())
 
     def server(self, kind: type[Server]) -> Running:
         """The one server of this kind, started now if need be; a failure is found out once."""

@@ -6,14 +6,14 @@ import asyncio
 
 import pytest
 
-from recollect.access import held as held_keys
-from recollect.access.held import HeldKeys
-from recollect.access.keys import Keys
-from recollect.errors import NotAuthenticatedError, StoreUnavailableError
-from recollect.stores import StoredKey, open_store
-from recollect.types.access import ApiKey
-from recollect.types.caches import forget_words
-from recollect.types.times import utc_now
+from tellback.access import held as held_keys
+from tellback.access.held import HeldKeys
+from tellback.access.keys import Keys
+from tellback.errors import NotAuthenticatedError, StoreUnavailableError
+from tellback.stores import StoredKey, open_store
+from tellback.types.access import ApiKey
+from tellback.types.caches import forget_words
+from tellback.types.times import utc_now
 
 
 class Shelf:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from recollect.stores import Store, open_store
-from recollect.stores.kept_answers import FORGOTTEN
-from recollect.types.scope import Scope
+from tellback.stores import Store, open_store
+from tellback.stores.kept_answers import FORGOTTEN
+from tellback.types.scope import Scope
 
 MAYA = Scope("acme", "web", "maya")
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)

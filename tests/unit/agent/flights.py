@@ -9,9 +9,9 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from recollect.agent import END_ROUTE, Agent, Response, Route, SessionState
-from recollect.chat.model import ChatRequest
-from recollect.testing import ScriptedModel
+from tellback.agent import END_ROUTE, Agent, Response, Route, SessionState
+from tellback.chat.model import ChatRequest
+from tellback.testing import ScriptedModel
 
 
 class Flight(BaseModel):

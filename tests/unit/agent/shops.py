@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from recollect.agent import END_ROUTE, Agent, Route
+from tellback.agent import END_ROUTE, Agent, Route
 
 ORDER = {
     "type": "object",

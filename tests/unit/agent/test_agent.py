@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, date, datetime
 from typing import Any
 
-from recollect.agent import END_ROUTE, Agent, create_session, session_data_to_state, session_state_to_data
-from recollect.testing import ScriptedModel, says, understands
+from tellback.agent import END_ROUTE, Agent, create_session, session_data_to_state, session_state_to_data
+from tellback.testing import ScriptedModel, says, understands
 from tests.unit.agent.flights import Flight, asked, reply_prompt, talk, travel_desk
 
 WHOLE: dict[str, Any] = {"destination": "Rome", "departure": "2026-12-01", "passengers": 2}

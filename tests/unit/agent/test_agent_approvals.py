@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from recollect.agent import (
+from tellback.agent import (
     Agent,
 )
-from recollect.chat.approval import Approval
-from recollect.errors import AlreadyDecidedError, FlowError, InvalidArgumentError
-from recollect.testing import ScriptedModel, says, understands
-from recollect.tools import tool
+from tellback.chat.approval import Approval
+from tellback.errors import AlreadyDecidedError, FlowError, InvalidArgumentError
+from tellback.testing import ScriptedModel, says, understands
+from tellback.tools import tool
 from tests.unit.agent.flights import reply_prompt, talk
 from tests.unit.agent.shops import shop
 

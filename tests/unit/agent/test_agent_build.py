@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, SecretStr, ValidationInfo, field_validator, model_validator
 
-from recollect import (
+from tellback import (
     END_ROUTE,
     Agent,
     FlowError,
@@ -21,9 +21,9 @@ from recollect import (
     session_data_to_state,
     session_state_to_data,
 )
-from recollect.agent.relevance import Relevance
-from recollect.agent.state import State
-from recollect.testing import Dialogue, ScriptedModel, says, understands
+from tellback.agent.relevance import Relevance
+from tellback.agent.state import State
+from tellback.testing import Dialogue, ScriptedModel, says, understands
 
 
 class Stay(BaseModel):

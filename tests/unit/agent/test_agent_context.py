@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from recollect.agent import Agent, Response, SessionState, ToolContext, ToolUpdate, create_session
-from recollect.agent.hooks import BeforeResponse
-from recollect.errors import InvalidArgumentError
-from recollect.testing import ScriptedModel, calls, says
+from tellback.agent import Agent, Response, SessionState, ToolContext, ToolUpdate, create_session
+from tellback.agent.hooks import BeforeResponse
+from tellback.errors import InvalidArgumentError
+from tellback.testing import ScriptedModel, calls, says
 from tests.unit.agent.flights import reply_prompt, talk
 
 
@@ -180,7 +180,7 @@ async def test_what_comes_after_cannot_take_the_response_back(caplog: pytest.Log
         raise RuntimeError("no analytics today")
 
     agent = Agent("Wanda", after_response=after)
-    with caplog.at_level(logging.ERROR, "recollect.agent"):
+    with caplog.at_level(logging.ERROR, "tellback.agent"):
         response = await talk(agent, "Hi", None, says("Hello!"))
     assert response.message == "Hello!"
     assert "no analytics today" in caplog.text

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from recollect.agent import END_ROUTE, Agent, Route, Thresholds, create_session
-from recollect.errors import ConfigurationError, FlowError, InvalidArgumentError, RecollectError
-from recollect.testing import ScriptedModel
-from recollect.tools import tool
+from tellback.agent import END_ROUTE, Agent, Route, Thresholds, create_session
+from tellback.errors import ConfigurationError, FlowError, InvalidArgumentError, TellbackError
+from tellback.testing import ScriptedModel
+from tellback.tools import tool
 from tests.unit.agent.flights import travel_desk
 
 
@@ -68,7 +68,7 @@ from tests.unit.agent.flights import travel_desk
     ids=str,
 )
 def test_an_agent_is_not_made_of_what_cannot_work(fields: dict[str, Any]) -> None:
-    with pytest.raises(RecollectError):
+    with pytest.raises(TellbackError):
         Agent(**{"name": "Wanda", **fields})
 
 
@@ -98,7 +98,7 @@ def test_a_threshold_is_a_number_from_0_to_100(value: Any) -> None:
 )
 def test_a_route_is_not_made_of_what_cannot_work(fields: dict[str, Any], said: str) -> None:
     agent = Agent("Wanda")
-    with pytest.raises(RecollectError, match=said):
+    with pytest.raises(TellbackError, match=said):
         agent.create_route(**fields)
     assert agent.routes == ()
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.agent import END_ROUTE, Agent, CannedResponse, CompositionMode
-from recollect.errors import FlowError, OutputValidationError
-from recollect.testing import ScriptedModel, answers, says, understands
+from tellback.agent import END_ROUTE, Agent, CannedResponse, CompositionMode
+from tellback.errors import FlowError, OutputValidationError
+from tellback.testing import ScriptedModel, answers, says, understands
 from tests.unit.agent.flights import asked, reply_prompt, talk
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}

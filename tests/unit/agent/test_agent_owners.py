@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from recollect import Recollect
-from recollect.agent import (
+from tellback import Tellback
+from tellback.agent import (
     Agent,
     InMemorySessions,
     MemoryOptions,
@@ -18,9 +18,9 @@ from recollect.agent import (
     session_data_to_state,
     session_state_to_data,
 )
-from recollect.errors import InvalidArgumentError, NotFoundError
-from recollect.testing import ScriptedModel, raises, says, understands
-from recollect.types.turns import Identity
+from tellback.errors import InvalidArgumentError, NotFoundError
+from tellback.testing import ScriptedModel, raises, says, understands
+from tellback.types.turns import Identity
 from tests.unit.agent.flights import asked, reply_prompt, talk
 from tests.unit.agent.shops import finder, shop
 
@@ -32,8 +32,8 @@ CART = {
 
 
 @pytest.fixture
-async def rc() -> AsyncIterator[Recollect]:
-    async with Recollect(":memory:", embedder=None, worker=False, summary_every=None) as opened:
+async def rc() -> AsyncIterator[Tellback]:
+    async with Tellback(":memory:", embedder=None, worker=False, summary_every=None) as opened:
         yield opened
 
 
@@ -41,11 +41,11 @@ def asking(**fields: Any) -> Agent:
     return shop(finder([]), agent=Agent("Shop", **fields))[0]
 
 
-def remembering(rc: Recollect, **fields: Any) -> Agent:
+def remembering(rc: Tellback, **fields: Any) -> Agent:
     return asking(memory=rc, memory_options=MemoryOptions(tools=False), **fields)
 
 
-async def test_a_stored_session_of_one_user_is_not_there_for_another(rc: Recollect) -> None:
+async def test_a_stored_session_of_one_user_is_not_there_for_another(rc: Tellback) -> None:
     store = InMemorySessions()
     agent = remembering(rc, persistence=store)
     first = await talk(agent, "A1", "main", understands(order="A1"), says("On its way"), user="maya")
@@ -67,7 +67,7 @@ async def test_a_stored_session_of_one_sender_is_not_there_for_another() -> None
     assert again.session.version == 2
 
 
-async def test_a_session_that_is_passed_on_is_not_there_for_another_user(rc: Recollect) -> None:
+async def test_a_session_that_is_passed_on_is_not_there_for_another_user(rc: Tellback) -> None:
     agent = remembering(rc)
     first = await talk(agent, "A1", None, understands(order="A1"), says("On its way"), user="maya")
     with pytest.raises(NotFoundError):
@@ -91,7 +91,7 @@ async def test_a_session_is_still_its_owners_after_a_database_had_it() -> None:
     await talk(agent, "And?", kept, understands(), says("Still"), sender=Identity("maya"))
 
 
-async def test_users_of_one_name_in_two_tenants_are_two(rc: Recollect) -> None:
+async def test_users_of_one_name_in_two_tenants_are_two(rc: Tellback) -> None:
     agent = remembering(rc, persistence=InMemorySessions())
     maya = rc.user("maya", tenant_id="one")
     await talk(agent, "A1", "main", understands(order="A1"), says("On its way"), user=maya)
@@ -99,7 +99,7 @@ async def test_users_of_one_name_in_two_tenants_are_two(rc: Recollect) -> None:
         await talk(agent, "Hi", "main", user=rc.user("maya", tenant_id="two"))
 
 
-async def test_an_approval_of_another_user_is_refused(rc: Recollect) -> None:
+async def test_an_approval_of_another_user_is_refused(rc: Tellback) -> None:
     agent = remembering(rc)
     first = await talk(agent, "A1", None, understands(order="A1"), says("On its way"), user="maya")
     with pytest.raises(NotFoundError):

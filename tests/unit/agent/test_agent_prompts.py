@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.agent import Agent, InMemorySessions, Limits, create_session, session_state_to_data
-from recollect.agent.events import messages_of
-from recollect.errors import OutputValidationError
-from recollect.testing import ScriptedModel, answers, says, understands
-from recollect.testing.asked import asked_in
-from recollect.types import message_text
+from tellback.agent import Agent, InMemorySessions, Limits, create_session, session_state_to_data
+from tellback.agent.events import messages_of
+from tellback.errors import OutputValidationError
+from tellback.testing import ScriptedModel, answers, says, understands
+from tellback.testing.asked import asked_in
+from tellback.types import message_text
 from tests.unit.agent.flights import asked, reply_prompt, talk, travel_desk
 
 THINGS = ("flight", "hotel", "train", "table", "concert", "doctor", "taxi", "boat", "museum", "haircut")

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from recollect.agent import END_ROUTE, Agent, Thresholds
-from recollect.testing import says, understands
+from tellback.agent import END_ROUTE, Agent, Thresholds
+from tellback.testing import says, understands
 from tests.unit.agent.flights import reply_prompt, talk, travel_desk
 
 WHOLE: dict[str, Any] = {"destination": "Rome", "departure": "2026-12-01", "passengers": 2}

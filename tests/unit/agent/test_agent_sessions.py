@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.agent import (
+from tellback.agent import (
     Agent,
     InMemorySessions,
     Response,
@@ -19,12 +19,12 @@ from recollect.agent import (
     create_message_event,
     create_session,
 )
-from recollect.agent.events import messages_of
-from recollect.chat.model import ChatRequest
-from recollect.errors import InvalidArgumentError, SessionConflictError
-from recollect.testing import FunctionModel, ScriptedModel, says, understands
-from recollect.tools import tool
-from recollect.types import message_text
+from tellback.agent.events import messages_of
+from tellback.chat.model import ChatRequest
+from tellback.errors import InvalidArgumentError, SessionConflictError
+from tellback.testing import FunctionModel, ScriptedModel, says, understands
+from tellback.tools import tool
+from tellback.types import message_text
 from tests.unit.agent.flights import soon, talk, travel_desk
 
 

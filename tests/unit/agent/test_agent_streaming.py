@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from recollect.agent import Agent, InMemorySessions, Response, StreamChunk, create_session, session_state_to_data
-from recollect.chat.model import ChatRequest
-from recollect.errors import OutputValidationError, ProviderOverloadedError
-from recollect.testing import FunctionModel, ScriptedModel, answers, calls, raises, says, understands
-from recollect.types import ChatReply, ReplyDelta, StreamStop, TextDelta
+from tellback.agent import Agent, InMemorySessions, Response, StreamChunk, create_session, session_state_to_data
+from tellback.chat.model import ChatRequest
+from tellback.errors import OutputValidationError, ProviderOverloadedError
+from tellback.testing import FunctionModel, ScriptedModel, answers, calls, raises, says, understands
+from tellback.types import ChatReply, ReplyDelta, StreamStop, TextDelta
 from tests.unit.agent.flights import Desk, soon, travel_desk
 
 

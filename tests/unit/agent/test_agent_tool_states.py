@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from recollect.agent import (
+from tellback.agent import (
     Agent,
     InMemorySessions,
     SessionState,
@@ -17,7 +17,7 @@ from recollect.agent import (
     create_session,
     define_tool,
 )
-from recollect.testing import says, understands
+from tellback.testing import says, understands
 from tests.unit.agent.flights import reply_prompt, talk
 from tests.unit.agent.shops import ORDER, finder, shop
 

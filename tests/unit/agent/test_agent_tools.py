@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from recollect import request
-from recollect.agent import (
+from tellback import request
+from tellback.agent import (
     END_ROUTE,
     Agent,
     ToolContext,
@@ -14,8 +14,8 @@ from recollect.agent import (
     create_session,
     define_tool,
 )
-from recollect.testing import calls, says, understands
-from recollect.tools import tool
+from tellback.testing import calls, says, understands
+from tellback.tools import tool
 from tests.unit.agent.flights import asked, offered, reply_prompt, talk
 from tests.unit.agent.shops import ORDER, finder, shop
 

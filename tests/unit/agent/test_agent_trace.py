@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from recollect.agent import Agent
-from recollect.testing import ScriptedModel, answers, calls, says, understands
-from recollect.types import ChatUsage
+from tellback.agent import Agent
+from tellback.testing import ScriptedModel, answers, calls, says, understands
+from tellback.types import ChatUsage
 from tests.unit.agent.flights import asked, talk, travel_desk
 
 WHOLE: dict[str, Any] = {"destination": "Rome", "departure": "2026-12-01", "passengers": 2}

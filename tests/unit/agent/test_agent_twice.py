@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from recollect import Recollect
-from recollect.agent import (
+from tellback import Tellback
+from tellback.agent import (
     END_ROUTE,
     Agent,
     Event,
@@ -21,11 +21,11 @@ from recollect.agent import (
     SessionState,
     create_session,
 )
-from recollect.app import User
-from recollect.chat.approval import Approval
-from recollect.errors import AlreadyAnsweredError, AlreadyDecidedError, InvalidArgumentError, SessionConflictError
-from recollect.testing import FlowModel, ScriptedModel, raises, says, understands
-from recollect.tools import tool
+from tellback.app import User
+from tellback.chat.approval import Approval
+from tellback.errors import AlreadyAnsweredError, AlreadyDecidedError, InvalidArgumentError, SessionConflictError
+from tellback.testing import FlowModel, ScriptedModel, raises, says, understands
+from tellback.tools import tool
 from tests.unit.agent.flights import reply_prompt, soon, talk
 from tests.unit.agent.shops import ORDER, finder, shop
 
@@ -34,7 +34,7 @@ LOST = raises(RuntimeError("the connection was lost"))
 
 @pytest.fixture
 async def maya() -> AsyncIterator[User]:
-    async with Recollect(":memory:", embedder=None, worker=False, summary_every=None) as rc:
+    async with Tellback(":memory:", embedder=None, worker=False, summary_every=None) as rc:
         yield rc.user("maya")
 
 

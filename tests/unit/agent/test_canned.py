@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, SecretStr
 
-from recollect.agent.canned import CannedResponse, Missing, as_canned, fill, fillable
-from recollect.errors import FlowError
+from tellback.agent.canned import CannedResponse, Missing, as_canned, fill, fillable
+from tellback.errors import FlowError
 
 
 def filled(text: str, data: dict[str, Any] | None = None, context: Any = None) -> str | Missing:

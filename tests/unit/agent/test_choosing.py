@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.agent.choosing import Thresholds, choose, drop_condition, sole_entry
-from recollect.agent.route import Route
-from recollect.agent.session import CurrentRoute, SessionState, create_session, enter_route, leave_route
-from recollect.errors import InvalidArgumentError
+from tellback.agent.choosing import Thresholds, choose, drop_condition, sole_entry
+from tellback.agent.route import Route
+from tellback.agent.session import CurrentRoute, SessionState, create_session, enter_route, leave_route
+from tellback.errors import InvalidArgumentError
 from tests.unit.agent.walks import NOW
 
 BOOK = Route("Book a flight", conditions=["the user wants to fly"])

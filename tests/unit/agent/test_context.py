@@ -20,9 +20,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
-from recollect.agent.context import context_values, resolve_context
-from recollect.agent.session import SessionState, create_session
-from recollect.errors import InvalidArgumentError
+from tellback.agent.context import context_values, resolve_context
+from tellback.agent.session import SessionState, create_session
+from tellback.errors import InvalidArgumentError
 
 
 @dataclass

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.agent.domains import DomainRegistry
-from recollect.errors import FlowError
-from recollect.tools import Tool, tool
+from tellback.agent.domains import DomainRegistry
+from tellback.errors import FlowError
+from tellback.tools import Tool, tool
 
 
 @tool

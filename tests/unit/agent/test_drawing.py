@@ -7,12 +7,12 @@ import re
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.agent import Agent
-from recollect.agent.move import Heard
-from recollect.agent.route import Route
-from recollect.agent.session import create_session, enter_route, enter_state
-from recollect.agent.state import END_ROUTE
-from recollect.tools import tool
+from tellback.agent import Agent
+from tellback.agent.move import Heard
+from tellback.agent.route import Route
+from tellback.agent.session import create_session, enter_route, enter_state
+from tellback.agent.state import END_ROUTE
+from tellback.tools import tool
 from tests.unit.agent.walks import SEEDS, Chance, Facts, Turn, play
 
 titles = st.text(min_size=1, max_size=30).filter(str.strip)

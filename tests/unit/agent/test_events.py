@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.agent.events import (
+from tellback.agent.events import (
     LONGEST_RESULT,
     Event,
     EventKind,
@@ -24,8 +24,8 @@ from recollect.agent.events import (
     create_tool_event,
     messages_of,
 )
-from recollect.errors import InvalidArgumentError
-from recollect.types import (
+from tellback.errors import InvalidArgumentError
+from tellback.types import (
     Message,
     ToolCall,
     ToolResult,

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from recollect.agent import Agent
-from recollect.agent.route import Route
-from recollect.agent.state import END_ROUTE
-from recollect.errors import FlowError
+from tellback.agent import Agent
+from tellback.agent.route import Route
+from tellback.agent.state import END_ROUTE
+from tellback.errors import FlowError
 from tests.unit.agent.walks import SEEDS, Chance, Facts
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from recollect import END_ROUTE, Agent, Route
-from recollect.testing import Dialogue, says, understands
-from recollect.tools import Tool
+from tellback import END_ROUTE, Agent, Route
+from tellback.testing import Dialogue, says, understands
+from tellback.tools import Tool
 
 
 class Order(BaseModel):

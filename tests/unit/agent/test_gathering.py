@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from recollect.agent.gathering import GatherSchema, InvalidValue
-from recollect.errors import FlowError
+from tellback.agent.gathering import GatherSchema, InvalidValue
+from tellback.errors import FlowError
 
 PLACE = "route 'Book a flight'"
 

@@ -22,8 +22,8 @@ from pydantic import (
 )
 from pydantic import Field as Described
 
-from recollect.agent.gathering import GatherSchema, InvalidValue
-from recollect.errors import FlowError
+from tellback.agent.gathering import GatherSchema, InvalidValue
+from tellback.errors import FlowError
 
 PLACE = "route 'Book a flight'"
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
-from recollect.agent.gathering import GatherSchema, InvalidValue
+from tellback.agent.gathering import GatherSchema, InvalidValue
 
 PLACE = "route 'Book a flight'"
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, Field
 
-from recollect.agent.move import Heard, Moved, Rejected, move
-from recollect.agent.route import Route
-from recollect.agent.session import CurrentRoute, CurrentState, create_session
-from recollect.agent.state import END_ROUTE
-from recollect.errors import FlowError
+from tellback.agent.move import Heard, Moved, Rejected, move
+from tellback.agent.route import Route
+from tellback.agent.session import CurrentRoute, CurrentState, create_session
+from tellback.agent.state import END_ROUTE
+from tellback.errors import FlowError
 from tests.unit.agent.walks import NOW, Talk
 
 DAY = date(2026, 12, 1)

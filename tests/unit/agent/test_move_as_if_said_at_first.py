@@ -9,11 +9,11 @@ from typing import Any
 
 from hypothesis import given, note, settings
 
-from recollect.agent.move import Heard, Moved, Ran, move
-from recollect.agent.route import Route
-from recollect.agent.session import SessionState, ToolRun, create_session
-from recollect.agent.state import State
-from recollect.tools import Tool
+from tellback.agent.move import Heard, Moved, Ran, move
+from tellback.agent.route import Route
+from tellback.agent.session import SessionState, ToolRun, create_session
+from tellback.agent.state import State
+from tellback.tools import Tool
 from tests.unit.agent.walks import NOW, SEEDS
 
 FIELDS = ("a", "b", "c", "d")

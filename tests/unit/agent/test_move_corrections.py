@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from recollect.agent.move import Heard, Ran, move
-from recollect.agent.route import Route
-from recollect.agent.session import CurrentState, ToolRun
-from recollect.agent.state import END_ROUTE, State
+from tellback.agent.move import Heard, Ran, move
+from tellback.agent.route import Route
+from tellback.agent.session import CurrentState, ToolRun
+from tellback.agent.state import END_ROUTE, State
 from tests.unit.agent.walks import NOW, WAITS, Talk
 
 

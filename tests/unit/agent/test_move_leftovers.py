@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, Field
 
-from recollect.agent import Agent
-from recollect.agent.choosing import drop_condition
-from recollect.agent.move import Ran, retry_condition
-from recollect.agent.route import Route
-from recollect.agent.session import ToolRun
-from recollect.agent.state import END_ROUTE
-from recollect.testing import Dialogue, says, understands
+from tellback.agent import Agent
+from tellback.agent.choosing import drop_condition
+from tellback.agent.move import Ran, retry_condition
+from tellback.agent.route import Route
+from tellback.agent.session import ToolRun
+from tellback.agent.state import END_ROUTE
+from tellback.testing import Dialogue, says, understands
 from tests.unit.agent.walks import WAITS, Talk
 
 ANOTHER = "the user wants another one"

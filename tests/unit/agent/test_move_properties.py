@@ -10,11 +10,11 @@ from typing import Any
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
-from recollect.agent.move import Heard, Moved, RunTool
-from recollect.agent.route import Route
-from recollect.agent.session import LeftRoute, SessionState, create_session
-from recollect.agent.session_data import session_state_to_data
-from recollect.agent.state import State
+from tellback.agent.move import Heard, Moved, RunTool
+from tellback.agent.route import Route
+from tellback.agent.session import LeftRoute, SessionState, create_session
+from tellback.agent.session_data import session_state_to_data
+from tellback.agent.state import State
 from tests.unit.agent.walks import (
     FAILING,
     LOUD,

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from recollect.agent.move import Moved, Ran, retry_condition
-from recollect.agent.route import Route
-from recollect.agent.session import ToolRun
-from recollect.agent.state import State
-from recollect.errors import FlowError
+from tellback.agent.move import Moved, Ran, retry_condition
+from tellback.agent.route import Route
+from tellback.agent.session import ToolRun
+from tellback.agent.state import State
+from tellback.errors import FlowError
 from tests.unit.agent.walks import WAITS, Talk
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from pydantic import BaseModel
 
-from recollect.agent.choosing import drop_condition
-from recollect.agent.route import Route
-from recollect.errors import FlowError
+from tellback.agent.choosing import drop_condition
+from tellback.agent.route import Route
+from tellback.errors import FlowError
 from tests.unit.agent.walks import Talk
 
 

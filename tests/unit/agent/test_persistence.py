@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect import (
+from tellback import (
     Agent,
     ConfigurationError,
     Identity,
@@ -28,8 +28,8 @@ from recollect import (
     session_data_to_state,
     session_state_to_data,
 )
-from recollect.agent import EventKind, create_message_event, create_status_event, create_tool_event
-from recollect.testing import ScriptedModel, says, understands
+from tellback.agent import EventKind, create_message_event, create_status_event, create_tool_event
+from tellback.testing import ScriptedModel, says, understands
 from tests.support.travel import travel_desk
 
 

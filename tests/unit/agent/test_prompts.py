@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import SecretStr
 
-from recollect.agent.prompts import BuiltInSection, PromptBuilder
-from recollect.agent.values import Capability, Guideline, GuidelineMatch, Term
-from recollect.errors import InvalidArgumentError
+from tellback.agent.prompts import BuiltInSection, PromptBuilder
+from tellback.agent.values import Capability, Guideline, GuidelineMatch, Term
+from tellback.errors import InvalidArgumentError
 
 
 @dataclass

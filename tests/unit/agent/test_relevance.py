@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.agent.relevance import MOST_READ, Relevance
-from recollect.embed import weights
-from recollect.embed.static import StaticEmbedder
-from recollect.embed.vectors import Vectors
-from recollect.errors import ConfigurationError, InvalidArgumentError
-from recollect.memory.recall.words import words
+from tellback.agent.relevance import MOST_READ, Relevance
+from tellback.embed import weights
+from tellback.embed.static import StaticEmbedder
+from tellback.embed.vectors import Vectors
+from tellback.errors import ConfigurationError, InvalidArgumentError
+from tellback.memory.recall.words import words
 
 
 def _rows(table: str) -> list[list[str]]:
@@ -393,7 +393,7 @@ def test_every_text_is_ranked_once_and_equal_ones_keep_their_order(texts: list[s
 
 def test_numpy_and_vectors_are_loaded_when_they_are_needed() -> None:
     code = (
-        "import sys; from recollect.agent.relevance import Relevance; found = Relevance(['one', 'two']);"
+        "import sys; from tellback.agent.relevance import Relevance; found = Relevance(['one', 'two']);"
         "print(sorted({'numpy', 'tokenizers', 'Stemmer'} & set(sys.modules)))"
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=50)

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from recollect.agent import Agent
-from recollect.agent.ids import generate_route_id
-from recollect.agent.route import Route, RouteRef
-from recollect.agent.state import END_ROUTE
-from recollect.errors import FlowError, InvalidArgumentError
+from tellback.agent import Agent
+from tellback.agent.ids import generate_route_id
+from tellback.agent.route import Route, RouteRef
+from tellback.agent.state import END_ROUTE
+from tellback.errors import FlowError, InvalidArgumentError
 from tests.unit.agent.walks import Facts
 
 

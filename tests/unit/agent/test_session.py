@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from recollect.agent.session import (
+from tellback.agent.session import (
     CurrentRoute,
     CurrentState,
     LeftRoute,
@@ -30,9 +30,9 @@ from recollect.agent.session import (
     leave_route,
     merge_extracted,
 )
-from recollect.agent.session_data import session_data_to_state, session_state_to_data
-from recollect.errors import InvalidArgumentError
-from recollect.types import ToolCall
+from tellback.agent.session_data import session_data_to_state, session_state_to_data
+from tellback.errors import InvalidArgumentError
+from tellback.types import ToolCall
 
 names = st.text(min_size=1, max_size=8)
 moments = st.datetimes(datetime(1970, 1, 1), datetime(2200, 1, 1)).map(lambda moment: moment.replace(tzinfo=UTC))

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from recollect.agent.route import Route
-from recollect.agent.state import END_ROUTE, State, StateRef
-from recollect.errors import FlowError
+from tellback.agent.route import Route
+from tellback.agent.state import END_ROUTE, State, StateRef
+from tellback.errors import FlowError
 from tests.unit.agent.walks import Facts
 
 

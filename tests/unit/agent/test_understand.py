@@ -13,16 +13,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.agent.canned import CannedResponse
-from recollect.agent.choosing import drop_condition
-from recollect.agent.move import Heard, retry_condition
-from recollect.agent.reading import Unreadable, chosen, read_answer
-from recollect.agent.route import Route
-from recollect.agent.session import SessionState, create_session, enter_route, leave_route, merge_extracted
-from recollect.agent.state import END_ROUTE
-from recollect.agent.understand import Limits, Questions, output_schema, questions, system_prompt, user_prompt
-from recollect.agent.values import Guideline, Term
-from recollect.types import assistant_message, user_message
+from tellback.agent.canned import CannedResponse
+from tellback.agent.choosing import drop_condition
+from tellback.agent.move import Heard, retry_condition
+from tellback.agent.reading import Unreadable, chosen, read_answer
+from tellback.agent.route import Route
+from tellback.agent.session import SessionState, create_session, enter_route, leave_route, merge_extracted
+from tellback.agent.state import END_ROUTE
+from tellback.agent.understand import Limits, Questions, output_schema, questions, system_prompt, user_prompt
+from tellback.agent.values import Guideline, Term
+from tellback.types import assistant_message, user_message
 from tests.unit.agent.walks import NOW, Facts, Talk
 
 SESSION = create_session("web-42")

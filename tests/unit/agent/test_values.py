@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from recollect.agent.values import Capability, CompositionMode, Guideline, GuidelineMatch, Term, as_value
-from recollect.errors import InvalidArgumentError
-from recollect.tools import Tool
+from tellback.agent.values import Capability, CompositionMode, Guideline, GuidelineMatch, Term, as_value
+from tellback.errors import InvalidArgumentError
+from tellback.tools import Tool
 
 
 def look_up(id: str) -> str:

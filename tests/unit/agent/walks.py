@@ -12,15 +12,15 @@ from typing import Any
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from recollect.agent import Agent
-from recollect.agent.move import Heard, Moved, Ran, RunTool, move, retry_condition
-from recollect.agent.route import Route
-from recollect.agent.session import SessionState, ToolRun, WaitingCall, create_session
-from recollect.agent.session_data import session_data_to_state, session_state_to_data
-from recollect.agent.state import END_ROUTE, State
-from recollect.errors import FlowError
-from recollect.tools import as_tool
-from recollect.types import ToolCall
+from tellback.agent import Agent
+from tellback.agent.move import Heard, Moved, Ran, RunTool, move, retry_condition
+from tellback.agent.route import Route
+from tellback.agent.session import SessionState, ToolRun, WaitingCall, create_session
+from tellback.agent.session_data import session_data_to_state, session_state_to_data
+from tellback.agent.state import END_ROUTE, State
+from tellback.errors import FlowError
+from tellback.tools import as_tool
+from tellback.types import ToolCall
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 Routes = Mapping[str, Route]

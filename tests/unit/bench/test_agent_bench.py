@@ -29,14 +29,14 @@ routing = worker("routing")
 
 
 async def a_batch(kind: str, routes: int, folder: Path) -> dict[str, Any]:
-    guide = worker("recollect_agent").Guide()
+    guide = worker("tellback_agent").Guide()
     request = {"kind": kind, "routes": routes, "folder": str(folder)}
     found: dict[str, Any] = await routing.Batches(guide).run(request, 2)
     return found
 
 
 def numbers(milliseconds: float) -> dict[str, Any]:
-    return {"recollect": {"respond_50": {"cpu_ms": {"median": milliseconds, "min": milliseconds}}}}
+    return {"tellback": {"respond_50": {"cpu_ms": {"median": milliseconds, "min": milliseconds}}}}
 
 
 def test_no_two_routes_are_alike() -> None:
@@ -78,7 +78,7 @@ def test_a_contender_that_failed_is_named_with_the_reason() -> None:
         "rounds": 1,
         "sizes": [50],
         "memories": 1_000,
-        "titles": {"recollect": "recollect 1", "peer": "peer 2"},
+        "titles": {"tellback": "tellback 1", "peer": "peer 2"},
         "failed": {"peer": "it fell over"},
         "numbers": numbers(1.0),
         "goal": report.goal(numbers(1.0)),

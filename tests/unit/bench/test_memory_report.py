@@ -20,16 +20,16 @@ def beside(name: str, others: dict[str, float], **milliseconds: float) -> dict[s
 
 
 def test_a_peer_that_is_faster_is_a_goal_missed() -> None:
-    check = beside("quick", {"quick": 10.0}, recollect=2.0, quick=1.0)
+    check = beside("quick", {"quick": 10.0}, tellback=2.0, quick=1.0)
     assert (check["value"], check["met"]) == (2.0, False)
 
 
 def test_a_peer_that_is_slower_is_a_goal_met() -> None:
-    check = beside("slow", {"slow": 10.0}, recollect=2.0, slow=4.0)
+    check = beside("slow", {"slow": 10.0}, tellback=2.0, slow=4.0)
     assert (check["value"], check["met"]) == (0.5, True)
 
 
 def test_a_peer_that_leaves_hits_out_is_shown_and_not_judged() -> None:
-    check = beside("loose", {"loose": 4.0}, recollect=2.0, loose=1.0)
+    check = beside("loose", {"loose": 4.0}, tellback=2.0, loose=1.0)
     assert (check["value"], check["met"]) == (2.0, None)
     assert check["why"] == "4.0 of 10 hits for the user with few memories"

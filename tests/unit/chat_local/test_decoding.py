@@ -9,9 +9,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.chat.providers.local.decode import AnswerReader
-from recollect.chat.providers.local.stream import Collected
-from recollect.types import ReplyDelta, TextDelta, ToolUseEnd, ToolUseInputDelta, ToolUseStart
+from tellback.chat.providers.local.decode import AnswerReader
+from tellback.chat.providers.local.stream import Collected
+from tellback.types import ReplyDelta, TextDelta, ToolUseEnd, ToolUseInputDelta, ToolUseStart
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
 VALUES = st.recursive(

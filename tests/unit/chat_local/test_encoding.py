@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from recollect import assistant_message, file_part, image_part, system_message, tool, user_message
-from recollect.chat.model import ChatRequest, make_request
-from recollect.chat.providers.local.encode import answer_schema, encode
-from recollect.chat.providers.local.schema import held_to
-from recollect.types import Message, ToolCall, ToolResult, tool_result_message
+from tellback import assistant_message, file_part, image_part, system_message, tool, user_message
+from tellback.chat.model import ChatRequest, make_request
+from tellback.chat.providers.local.encode import answer_schema, encode
+from tellback.chat.providers.local.schema import held_to
+from tellback.types import Message, ToolCall, ToolResult, tool_result_message
 
 
 @tool
@@ -147,7 +147,7 @@ POINT = {
 
 
 def test_schemas_keep_their_references_where_another_takes_them_in() -> None:
-    from recollect.tools import Tool
+    from tellback.tools import Tool
 
     made = request(tools=[Tool("go", "Go.", POINT, lambda **_: None), add], output_schema=POINT)
     schema = answer_schema(made)

@@ -12,10 +12,10 @@ from weakref import WeakValueDictionary
 
 import pytest
 
-from recollect import LocalModel, StreamStop, TextDelta, open_model
-from recollect.chat import Provider, detect_provider
-from recollect.chat.providers.local import engine
-from recollect.errors import (
+from tellback import LocalModel, StreamStop, TextDelta, open_model
+from tellback.chat import Provider, detect_provider
+from tellback.chat.providers.local import engine
+from tellback.errors import (
     ConfigurationError,
     MissingExtraError,
     ProviderConnectionError,
@@ -24,7 +24,7 @@ from recollect.errors import (
     ProviderRequestError,
     ProviderTimeoutError,
 )
-from recollect.testing import ScriptedModel
+from tellback.testing import ScriptedModel
 
 SECONDS = 10
 
@@ -329,7 +329,7 @@ async def test_a_missing_extra_says_what_to_install(tmp_path: Path, monkeypatch:
     file = tmp_path / "model.gguf"
     file.write_bytes(b"GGUF")
     monkeypatch.setitem(sys.modules, "xllamacpp", None)
-    with pytest.raises(MissingExtraError, match=r"recollect\[local\]"):
+    with pytest.raises(MissingExtraError, match=r"tellback\[local\]"):
         await LocalModel(file).complete("Hi")
 
 

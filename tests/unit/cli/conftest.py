@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from recollect.cli.commands import app
+from tellback.cli.commands import app
 
 Cli = Callable[..., Result]
 
@@ -19,7 +19,7 @@ Cli = Callable[..., Result]
 @pytest.fixture(autouse=True)
 def nothing_set_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in os.environ:
-        if name.startswith("RECOLLECT_"):
+        if name.startswith("TELLBACK_"):
             monkeypatch.delenv(name)
     monkeypatch.setenv("OLLAMA_HOST", "127.0.0.1:9")  # nobody answers there
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""`recollect chat`, in this process: what is answered, asked about, stopped and remembered."""
+"""`tellback chat`, in this process: what is answered, asked about, stopped and remembered."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from typing import Any
 
 import pytest
 
-from recollect import Recollect
-from recollect.cli.chatting import Chatting
-from recollect.cli.loop_thread import LoopThread
-from recollect.cli.talks import PlainTalk, RouteTalk, SpecTalk, Talk
-from recollect.errors import ProviderAuthError
-from recollect.specs import load_spec
-from recollect.testing import FunctionModel, ScriptedModel, calls, raises, says, understands
-from recollect.tools import tool
-from recollect.types import ChatUsage
+from tellback import Tellback
+from tellback.cli.chatting import Chatting
+from tellback.cli.loop_thread import LoopThread
+from tellback.cli.talks import PlainTalk, RouteTalk, SpecTalk, Talk
+from tellback.errors import ProviderAuthError
+from tellback.specs import load_spec
+from tellback.testing import FunctionModel, ScriptedModel, calls, raises, says, understands
+from tellback.tools import tool
+from tellback.types import ChatUsage
 from tests.unit.cli.conftest import Cli
 from tests.unit.cli.test_looks import AGENT
 
@@ -33,7 +33,7 @@ Json = Callable[..., Any]
 def test_a_message_is_answered_from_memory_without_a_model(cli: Cli, as_json: Json) -> None:
     first = cli("chat", "I moved to Lisbon in March.", "--user", "maya")
     assert "No model is set up" in first.stderr
-    assert "`recollect doctor` tells more" in first.stderr
+    assert "`tellback doctor` tells more" in first.stderr
     [talk] = as_json("conversations", "list", "--user", "maya")
     assert (talk["status"], talk["last_seq"]) == ("open", 2)
     as_json("conversations", "close", talk["id"], "--user", "maya")
@@ -95,7 +95,7 @@ def chatting(
     extractor: str | None = "verbatim",
 ) -> Iterator[Chatting]:
     with LoopThread() as loop:
-        rc = Recollect("recollect.db", model=model, extractor=extractor)
+        rc = Tellback("tellback.db", model=model, extractor=extractor)
         loop.call(rc.open())
         try:
             user = rc.user("maya")
@@ -311,7 +311,7 @@ def test_the_environments_model_does_not_replace_an_agents_own(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Path("own.yaml").write_text("name: own\nsystemPrompt: Help.\nmodel: offline\n")
-    monkeypatch.setenv("RECOLLECT_MODEL", "claude-sonnet-5")
+    monkeypatch.setenv("TELLBACK_MODEL", "claude-sonnet-5")
     monkeypatch.setenv("ANTHROPIC_API_KEY", "key")
     monkeypatch.setenv("ANTHROPIC_BASE_URL", "http://127.0.0.1:9")
     assert "kept" in cli("chat", "I sing.", "--agent", "own.yaml").stdout

@@ -16,9 +16,9 @@ from tests.unit.cli.test_looks import AGENT
 from tests.unit.cli.test_memory_commands import people
 
 PAGE = (Path(__file__).parents[3] / "docs" / "howto" / "cli.md").read_text()
-SCRIPT = """__import__("recollect.testing").testing.ScriptedModel(
-    [__import__("recollect.testing").testing.understands(route="Book a flight"), "Where to?"])"""
-TYPED = re.findall(r"^\$ recollect (.*)$", PAGE, re.MULTILINE)
+SCRIPT = """__import__("tellback.testing").testing.ScriptedModel(
+    [__import__("tellback.testing").testing.understands(route="Book a flight"), "Where to?"])"""
+TYPED = re.findall(r"^\$ tellback (.*)$", PAGE, re.MULTILINE)
 
 
 def test_every_line_of_the_page_can_be_typed(
@@ -28,7 +28,7 @@ def test_every_line_of_the_page_can_be_typed(
     (tmp_path / "my_app").mkdir()
     (tmp_path / "my_app" / "booking.py").write_text(AGENT.replace('"gpt-5"', SCRIPT))
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr("recollect.cli.measuring.STARTS", 1)
+    monkeypatch.setattr("tellback.cli.measuring.STARTS", 1)
     people("Lena", "Helena")
     for line in TYPED:
         for kind, listing in (("conv_…", "conversations"), ("atom_…", "atoms")):

@@ -10,8 +10,8 @@ import pytest
 import typer
 from typer.main import get_command
 
-from recollect import __version__
-from recollect.cli.commands import app
+from tellback import __version__
+from tellback.cli.commands import app
 from tests.unit.cli.conftest import Cli
 
 PRINTS_NO_DATA = {"serve", "mcp", "worker", "demo"}
@@ -36,8 +36,8 @@ def test_every_command_explains_itself_and_shows_what_one_would_type(name: str) 
     assert command.help.partition("\n")[0].endswith(".")
     examples = (command.epilog or "").splitlines()[1:]
     assert examples
-    assert all(line.startswith("  $ ") and "recollect " in line for line in examples)
-    assert any(f"recollect {name}" in line for line in examples)
+    assert all(line.startswith("  $ ") and "tellback " in line for line in examples)
+    assert any(f"tellback {name}" in line for line in examples)
     assert all(option.help for option in command.params if option.name != "help")
 
 
@@ -49,14 +49,14 @@ def test_every_command_that_prints_data_prints_json(name: str) -> None:
 @pytest.mark.parametrize("name", [each for each in ALL if each.split()[0] not in ("agents", "bench", "demo")])
 def test_every_command_takes_its_store_from_the_environment(name: str) -> None:
     [url] = [option for option in ALL[name].params if "--url" in option.opts]
-    assert url.envvar == "RECOLLECT_URL"
+    assert url.envvar == "TELLBACK_URL"
 
 
 def test_what_is_typed_in_examples_is_taken(cli: Cli) -> None:
     """The options that examples name are there: each is parsed up to what it would do."""
     for name, command in ALL.items():
         for line in (command.epilog or "").splitlines()[1:]:
-            _, _, rest = line.partition(f"recollect {name}")
+            _, _, rest = line.partition(f"tellback {name}")
             known = {spelling for option in command.params for spelling in (*option.opts, *option.secondary_opts)}
             used = {word for word in rest.split() if word.startswith("-") and word != "-"}
             assert used <= known, (name, used - known)
@@ -66,7 +66,7 @@ def test_help_groups_the_commands(cli: Cli) -> None:
     shown = cli("--help").stdout
     for panel in ("Talk", "Memory", "What is kept", "Run", "Look and check"):
         assert panel in shown
-    assert "recollect chat" in shown
+    assert "tellback chat" in shown
 
 
 def test_a_groups_help_lists_its_commands(cli: Cli) -> None:
@@ -75,13 +75,13 @@ def test_a_groups_help_lists_its_commands(cli: Cli) -> None:
 
 
 def test_the_version_is_told(cli: Cli) -> None:
-    assert cli("--version").stdout == f"recollect {__version__}\n"
+    assert cli("--version").stdout == f"tellback {__version__}\n"
 
 
 def test_help_loads_no_server_no_arrays_and_no_sdk() -> None:
     heavy = ("numpy", "pydantic", "fastapi", "uvicorn", "nicegui", "sqlite3", "asyncpg", "anthropic", "openai", "httpx")
     code = (
-        "import sys; from recollect.cli.commands import app; app(['--help'], standalone_mode=False);"
+        "import sys; from tellback.cli.commands import app; app(['--help'], standalone_mode=False);"
         f"sys.exit(', '.join(name for name in {heavy} if name in sys.modules) or 0)"
     )
     env = {**os.environ, "PYTHONWARNINGS": "error"}
@@ -89,7 +89,7 @@ def test_help_loads_no_server_no_arrays_and_no_sdk() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=False, env=env
     )
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
-    assert "recollect" in done.stdout
+    assert "tellback" in done.stdout
 
 
 def test_names_of_commands_do_not_clash() -> None:

@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from recollect import Recollect
-from recollect.cli import checkup
+from tellback import Tellback
+from tellback.cli import checkup
 from tests.unit.cli.conftest import Cli
 
 Json = Callable[..., Any]
 
 AGENT = """
-from recollect import END_ROUTE, Agent
+from tellback import END_ROUTE, Agent
 
 agent = Agent("Wanda", goal="Book flights", model="gpt-5")
 book = agent.create_route(
@@ -60,16 +60,16 @@ def test_the_doctor_finds_an_installation_without_a_model_well(cli: Cli, as_json
     assert model["status"] == "warn"
     assert "set a provider's key" in model["to_do"]
     [store] = checks(found, "store")
-    assert (store["status"], store["to_do"]) == ("off", "recollect chat begins it")
+    assert (store["status"], store["to_do"]) == ("off", "tellback chat begins it")
     assert checks(found, "model: Anthropic")[0]["status"] == "off"
     assert checks(found, "embedder")[0]["status"] == "ok"
     assert "All is well." in cli("doctor", "--port", "0").stdout
-    assert not Path("recollect.db").exists()
+    assert not Path("tellback.db").exists()
 
 
 def test_the_doctor_counts_what_a_store_holds(as_json: Json) -> None:
     async def made() -> None:
-        async with Recollect("recollect.db", worker=False) as rc:
+        async with Tellback("tellback.db", worker=False) as rc:
             await rc.user("maya").conversations.create("chat")
 
     asyncio.run(made())
@@ -87,20 +87,20 @@ def test_the_doctor_sees_keys_and_never_tells_them(cli: Cli, as_json: Json, monk
 
 
 def test_the_doctor_tells_what_is_half_set_up(as_json: Json, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RECOLLECT_GGUF", "no-such.gguf")
+    monkeypatch.setenv("TELLBACK_GGUF", "no-such.gguf")
     assert checks(as_json("doctor", "--port", "0"), "model: local")[0]["status"] == "warn"
 
 
 def test_the_doctor_fails_for_a_model_that_nobody_knows(as_json: Json, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RECOLLECT_MODEL", "gtp-5")
+    monkeypatch.setenv("TELLBACK_MODEL", "gtp-5")
     [model] = checks(as_json("doctor", "--port", "0", code=1), "model")
-    assert (model["status"], model["found"]) == ("fail", "gtp-5 (RECOLLECT_MODEL names it)")
+    assert (model["status"], model["found"]) == ("fail", "gtp-5 (TELLBACK_MODEL names it)")
 
 
 def test_the_doctor_fails_for_a_file_that_is_not_ours(cli: Cli) -> None:
     Path("notes.txt").write_text("Not a database at all.")
     shown = cli("doctor", "--url", "notes.txt", "--port", "0", code=1).stdout
-    assert "is no store of Recollect's" in shown
+    assert "is no store of Tellback's" in shown
     assert "1 of these will not work" in shown
 
 
@@ -108,7 +108,7 @@ def test_the_doctor_says_which_port_to_take_instead(as_json: Json) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         [found] = checks(as_json("doctor", "--port", str(port)), "port")
-    assert (found["status"], found["to_do"]) == ("warn", f"recollect serve --port {port + 1}")
+    assert (found["status"], found["to_do"]) == ("warn", f"tellback serve --port {port + 1}")
 
 
 def test_extras_are_those_of_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,7 +116,7 @@ def test_extras_are_those_of_the_package(monkeypatch: pytest.MonkeyPatch) -> Non
         "pydantic>=2.11",
         "rich>=13; extra == 'cli'",
         "no-such-package>=1; extra == 'console'",
-        "recollect[cli]; extra == 'all'",
+        "tellback[cli]; extra == 'all'",
         "pytest; extra == 'dev'",
     ]
     monkeypatch.setattr(importlib.metadata, "requires", lambda _: lines)
@@ -124,14 +124,14 @@ def test_extras_are_those_of_the_package(monkeypatch: pytest.MonkeyPatch) -> Non
     there, lacking, console = checkup._extras()
     assert (there.status, there.found) == ("ok", "cli")
     assert (lacking.status, lacking.found) == ("off", "not installed: console")
-    assert (console.status, console.to_do) == ("warn", "pip install 'recollect[console]'")
+    assert (console.status, console.to_do) == ("warn", "pip install 'tellback[console]'")
 
 
 def test_bench_measures_import_append_turn_and_recall(cli: Cli, as_json: Json, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recollect.cli.measuring.STARTS", 1)
+    monkeypatch.setattr("tellback.cli.measuring.STARTS", 1)
     found = as_json("bench", "--atoms", "20", "--rounds", "3")
     assert [each["what"] for each in found["measures"]] == [
-        "import Recollect",
+        "import Tellback",
         "append a message",
         "a turn",
         "recall from 20",

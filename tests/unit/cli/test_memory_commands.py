@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from recollect import Recollect
+from tellback import Tellback
 from tests.unit.cli.conftest import Cli
 
 Json = Callable[..., Any]
@@ -24,7 +24,7 @@ def people(*names: str) -> list[str]:
     """Make entities, and a memory of each; gives their ids."""
 
     async def made() -> list[str]:
-        async with Recollect("recollect.db", worker=False) as rc:
+        async with Tellback("tellback.db", worker=False) as rc:
             memory = rc.user("maya").memory
             space = await memory.create_space("default", once=True)
             found = []

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from recollect.cli import printing
-from recollect.cli.printing import json_line, one_line, safe, show_pairs, show_table
-from recollect.types.scope import Scope
+from tellback.cli import printing
+from tellback.cli.printing import json_line, one_line, safe, show_pairs, show_table
+from tellback.types.scope import Scope
 
 
 @given(st.text())

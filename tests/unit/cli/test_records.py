@@ -14,10 +14,10 @@ from typing import Any, NoReturn
 
 import pytest
 
-from recollect import Recollect
-from recollect.cli import checkup
-from recollect.cli.looking import StoreLook
-from recollect.stores.catalogue import migrations
+from tellback import Tellback
+from tellback.cli import checkup
+from tellback.cli.looking import StoreLook
+from tellback.stores.catalogue import migrations
 from tests.unit.cli.conftest import Cli
 
 Json = Callable[..., Any]
@@ -28,7 +28,7 @@ def talked(*texts: str, user: str = "maya") -> str:
     """A conversation that is bound to a memory space; gives its id."""
 
     async def made() -> str:
-        async with Recollect("recollect.db", worker=False) as rc:
+        async with Tellback("tellback.db", worker=False) as rc:
             handle = rc.user(user)
             space = await handle.memory.create_space("default", once=True)
             await handle.memory.create_binding({"namespace": "chat"}, [space.id], once=True)
@@ -102,14 +102,14 @@ def test_an_export_goes_to_a_file_or_to_the_output(cli: Cli, as_json: Json, tmp_
 
 def test_who_has_nothing_but_a_key_is_given_that(cli: Cli, as_json: Json) -> None:
     talked("I am Tom.", user="tom")
-    made = as_json("keys", "create", "--url", "recollect.db", "--role", "user", "--user", "maya")
+    made = as_json("keys", "create", "--url", "tellback.db", "--role", "user", "--user", "maya")
     assert [each["id"] for each in json.loads(cli("export", "--user", "maya").stdout)["api_keys"]] == [made["id"]]
 
 
 def test_an_export_on_a_terminal_holds_nothing_that_it_obeys(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     talked("I moved \x9b31m to \u202eLisbon, olá.")
     piped = cli("export", "--user", "maya").stdout
-    monkeypatch.setattr("recollect.cli.exporting._is_terminal", lambda: True)
+    monkeypatch.setattr("tellback.cli.exporting._is_terminal", lambda: True)
     shown = cli("export", "--user", "maya").stdout
     assert "\x9b" in piped
     assert "\x9b" not in shown
@@ -124,11 +124,11 @@ def test_a_password_in_the_address_of_a_store_is_not_repeated(cli: Cli, monkeypa
 
     monkeypatch.setattr(checkup, "look", behind)
     shown = cli("doctor", "--json", "--url", "postgresql://u:secret@db/x").stdout
-    assert "recollect migrate, with the same --url" in shown
+    assert "tellback migrate, with the same --url" in shown
     assert "secret" not in shown
     talked("I moved to Lisbon.")
-    address = "sqlite:///recollect.db?timeout=secret"
-    monkeypatch.setattr("recollect.cli.exporting.ask", lambda *_: {})
+    address = "sqlite:///tellback.db?timeout=secret"
+    monkeypatch.setattr("tellback.cli.exporting.ask", lambda *_: {})
     assert "secret" not in cli("delete", "--user", "may", "--yes", "--url", address).stdout
 
 
@@ -173,17 +173,17 @@ def before_the_last_migration(path: str) -> int:
     steps = migrations("sqlite")[:-1]
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute(
-            "CREATE TABLE recollect_migrations (version INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at INTEGER)"
+            "CREATE TABLE tellback_migrations (version INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at INTEGER)"
         )
         for step in steps:
             connection.executescript(step.sql)
-            connection.execute("INSERT INTO recollect_migrations VALUES (?, ?, 0)", (step.version, step.name))
+            connection.execute("INSERT INTO tellback_migrations VALUES (?, ?, 0)", (step.version, step.name))
     return steps[-1].version
 
 
 def version_of(path: str) -> int:
     with closing(sqlite3.connect(path)) as connection:
-        return int(connection.execute("SELECT MAX(version) FROM recollect_migrations").fetchone()[0])
+        return int(connection.execute("SELECT MAX(version) FROM tellback_migrations").fetchone()[0])
 
 
 def test_a_store_is_migrated_when_asked_and_not_when_looked_at(cli: Cli, as_json: Json, told: Told) -> None:
@@ -198,7 +198,7 @@ def test_a_store_is_migrated_when_asked_and_not_when_looked_at(cli: Cli, as_json
     assert version_of("old.db") == new
     assert "which is what this release needs" in cli("migrate", "--check", "--url", "old.db").stdout
     with closing(sqlite3.connect("old.db")) as connection, connection:
-        connection.execute("INSERT INTO recollect_migrations VALUES (999, 'later', 0)")
+        connection.execute("INSERT INTO tellback_migrations VALUES (999, 'later', 0)")
     assert "upgrade this one" in told("migrate", "--url", "old.db")
     assert not Path("new.db").exists()
     assert "There is no store at new.db" in told("migrate", "--url", "new.db")

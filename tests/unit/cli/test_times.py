@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import typer
 
-from recollect.cli import times
+from tellback.cli import times
 
 NOW = datetime(2026, 5, 20, 12, 30, tzinfo=UTC)
 

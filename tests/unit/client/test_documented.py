@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from recollect.conversations.checks import QUERY_LENGTH
-from recollect.server import ServerSettings
-from recollect.wire.context import MOST_RECALLED
-from recollect.wire.conversation_tasks import MOST_MESSAGES
-from recollect.wire.memory import MOST_ATOMS
-from recollect.wire.turn_inputs import LONGEST_MEMORY_WAIT, LONGEST_TAIL, LONGEST_WAIT, MOST_CYCLES, YEAR
+from tellback.conversations.checks import QUERY_LENGTH
+from tellback.server import ServerSettings
+from tellback.wire.context import MOST_RECALLED
+from tellback.wire.conversation_tasks import MOST_MESSAGES
+from tellback.wire.memory import MOST_ATOMS
+from tellback.wire.turn_inputs import LONGEST_MEMORY_WAIT, LONGEST_TAIL, LONGEST_WAIT, MOST_CYCLES, YEAR
 from tests.unit.client.test_surface import NOT_REMOTE, NOT_REMOTE_ATTRIBUTES
 
 PAGE = (Path(__file__).parents[3] / "docs" / "howto" / "client.md").read_text()
@@ -27,10 +27,10 @@ BOUNDS = {
 }
 
 BY_ITSELF = {
-    "Recollect.user",  # takes no tenant and app
-    "Recollect.clock",
-    "Recollect.model",
-    "Recollect.store",
+    "Tellback.user",  # takes no tenant and app
+    "Tellback.clock",
+    "Tellback.model",
+    "Tellback.store",
     "Jobs.start",
     "Jobs.start_worker",
     "Jobs.close",

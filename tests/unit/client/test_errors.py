@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from recollect import errors
-from recollect.errors import ProviderError, RecollectError, RemoteError, RemoteUnavailableError
-from recollect.types import ChatUsage, user_message
-from recollect.wire.base import camel
-from recollect.wire.problems import CODES, code_of, data_of, error_of
+from tellback import errors
+from tellback.errors import ProviderError, RemoteError, RemoteUnavailableError, TellbackError
+from tellback.types import ChatUsage, user_message
+from tellback.wire.base import camel
+from tellback.wire.problems import CODES, code_of, data_of, error_of
 
 SECRET = "what was said"
 
-MADE: dict[type[RecollectError], RecollectError] = {
+MADE: dict[type[TellbackError], TellbackError] = {
     errors.RateLimitedError: errors.RateLimitedError("Slowly.", 2.5),
     errors.IdempotencyConflictError: errors.IdempotencyConflictError("k"),
     errors.RequestInProgressError: errors.RequestInProgressError("k"),
@@ -41,7 +41,7 @@ MADE: dict[type[RecollectError], RecollectError] = {
 }
 
 
-def made(kind: type[RecollectError]) -> RecollectError:
+def made(kind: type[TellbackError]) -> TellbackError:
     if kind in MADE:
         return MADE[kind]
     if issubclass(kind, ProviderError):
@@ -51,11 +51,11 @@ def made(kind: type[RecollectError]) -> RecollectError:
     return kind("It is so.")
 
 
-def attributes(kind: type[RecollectError]) -> set[str]:
+def attributes(kind: type[TellbackError]) -> set[str]:
     return {name for name in vars(made(kind)) if not name.startswith("_")}
 
 
-def sent(error: RecollectError) -> dict[str, Any]:
+def sent(error: TellbackError) -> dict[str, Any]:
     status, code = code_of(error)
     problem: dict[str, Any] = json.loads(
         json.dumps({"code": code, "status": status, "detail": str(error), "data": data_of(error)})
@@ -64,7 +64,7 @@ def sent(error: RecollectError) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", [kind for kind, _, _ in CODES], ids=lambda kind: kind.__name__)
-def test_every_error_comes_with_all_attributes(kind: type[RecollectError]) -> None:
+def test_every_error_comes_with_all_attributes(kind: type[TellbackError]) -> None:
     error = made(kind)
     problem = sent(error)
     found = error_of(problem, problem["status"])
@@ -80,7 +80,7 @@ def test_every_error_comes_with_all_attributes(kind: type[RecollectError]) -> No
 
 
 @pytest.mark.parametrize("kind", [kind for kind, _, _ in CODES], ids=lambda kind: kind.__name__)
-def test_a_server_that_tells_nothing_gives_whole_errors_too(kind: type[RecollectError]) -> None:
+def test_a_server_that_tells_nothing_gives_whole_errors_too(kind: type[TellbackError]) -> None:
     status, code = next((status, code) for each, status, code in CODES if each is kind)
     found = error_of({"code": code, "data": None}, status)
     assert type(found) is kind
@@ -105,7 +105,7 @@ def test_every_class_with_a_constructor_of_its_own_is_tried() -> None:
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_how_a_server_is_set_up_is_not_told(error: RecollectError) -> None:
+def test_how_a_server_is_set_up_is_not_told(error: TellbackError) -> None:
     assert data_of(error) is None
 
 

@@ -8,9 +8,9 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, strategies
 
-from recollect import RemoteError
-from recollect.client import frames
-from recollect.client.frames import Frame, frames_of
+from tellback import RemoteError
+from tellback.client import frames
+from tellback.client.frames import Frame, frames_of
 
 LINES = strategies.text(strategies.characters(exclude_categories=["Cs"], exclude_characters="\r\n"), max_size=12)
 FRAMES = strategies.builds(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import fields
 
-from recollect import ChatOptions
-from recollect.client.options import WHY_NOT
+from tellback import ChatOptions
+from tellback.client.options import WHY_NOT
 
 SENT = {"model", "tools", "max_iterations", "system", "max_context_tokens", "max_output_tokens", "tool_choice"}
 IN_PART = {"config", "on_max_iterations"}

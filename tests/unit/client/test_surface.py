@@ -7,28 +7,28 @@ from typing import Any
 
 import pytest
 
-from recollect.access import Keys
-from recollect.admin import Admin
-from recollect.app import Recollect
-from recollect.client import RecollectClient
-from recollect.client.admin import RemoteAdmin
-from recollect.client.agents import RemoteAgents
-from recollect.client.bindings import RemoteBindings
-from recollect.client.context import RemoteWorkingContexts
-from recollect.client.conversations import RemoteConversations
-from recollect.client.events import RemoteEvents
-from recollect.client.jobs import RemoteJobs
-from recollect.client.keys import RemoteKeys
-from recollect.client.memory import RemoteMemory
-from recollect.client.user import RemoteUser
-from recollect.conversations import Conversations
-from recollect.jobs import Jobs
-from recollect.memory.all_bindings import AllBindings
-from recollect.memory.context import WorkingContexts
-from recollect.memory.memory import Memory
-from recollect.specs.handle import Agents
-from recollect.stores import EventFeed
-from recollect.user import User
+from tellback.access import Keys
+from tellback.admin import Admin
+from tellback.app import Tellback
+from tellback.client import TellbackClient
+from tellback.client.admin import RemoteAdmin
+from tellback.client.agents import RemoteAgents
+from tellback.client.bindings import RemoteBindings
+from tellback.client.context import RemoteWorkingContexts
+from tellback.client.conversations import RemoteConversations
+from tellback.client.events import RemoteEvents
+from tellback.client.jobs import RemoteJobs
+from tellback.client.keys import RemoteKeys
+from tellback.client.memory import RemoteMemory
+from tellback.client.user import RemoteUser
+from tellback.conversations import Conversations
+from tellback.jobs import Jobs
+from tellback.memory.all_bindings import AllBindings
+from tellback.memory.context import WorkingContexts
+from tellback.memory.memory import Memory
+from tellback.specs.handle import Agents
+from tellback.stores import EventFeed
+from tellback.user import User
 
 PAIRS: list[tuple[type[Any], type[Any]]] = [
     (User, RemoteUser),
@@ -41,7 +41,7 @@ PAIRS: list[tuple[type[Any], type[Any]]] = [
     (Jobs, RemoteJobs),
     (AllBindings, RemoteBindings),
     (Keys, RemoteKeys),
-    (Recollect, RecollectClient),
+    (Tellback, TellbackClient),
 ]
 
 NOT_REMOTE = {
@@ -55,11 +55,11 @@ NOT_REMOTE = {
     "Jobs.drain",
     "Jobs.close",
     "Keys.check",
-    "Recollect.user",  # a credential may be of one: then it needs no name
-    "Recollect.register_agent",
-    "Recollect.warm_up",
-    "Recollect.mine_patterns",
-    "Recollect.reembed",
+    "Tellback.user",  # a credential may be of one: then it needs no name
+    "Tellback.register_agent",
+    "Tellback.warm_up",
+    "Tellback.mine_patterns",
+    "Tellback.reembed",
 }
 """What only makes sense in the process that has the store, or is there in another way."""
 
@@ -81,10 +81,10 @@ HERE_AT_ONCE = {"Agents.list", "Agents.get"}
 
 NOT_REMOTE_ATTRIBUTES = {
     "User.scope",  # the credential says which tenant and app; `user_id` is there
-    "Recollect.clock",
-    "Recollect.model",
-    "Recollect.store",
-    "Recollect.templates",
+    "Tellback.clock",
+    "Tellback.model",
+    "Tellback.store",
+    "Tellback.templates",
 }
 
 
@@ -129,7 +129,7 @@ def way_of(method: Any) -> str:
 
 
 async def test_attributes_are_there_too() -> None:
-    rc, client = Recollect(":memory:"), RecollectClient("http://127.0.0.1")
+    rc, client = Tellback(":memory:"), TellbackClient("http://127.0.0.1")
     pairs: list[tuple[Any, Any]] = [(rc, client), (rc.user("maya"), client.user("maya"))]
     for ours, remote in pairs:
         found = {name for name in dir(ours) if not name.startswith("_")} - public(type(ours)).keys()

@@ -10,10 +10,10 @@ import httpx2
 import pytest
 from hypothesis import given, strategies
 
-from recollect import InvalidArgumentError, NotFoundError, RecollectClient
-from recollect.client.ids import is_made
-from recollect.client.values import jsonable, metadata_json
-from recollect.types.ids import new_id
+from tellback import InvalidArgumentError, NotFoundError, TellbackClient
+from tellback.client.ids import is_made
+from tellback.client.values import jsonable, metadata_json
+from tellback.types.ids import new_id
 
 TEXTS = strategies.text(strategies.characters(exclude_categories=["Cs"]), max_size=20)
 PLAIN = strategies.recursive(
@@ -73,7 +73,7 @@ def refusing(request: httpx2.Request) -> httpx2.Response:
 
 async def test_ids_that_cannot_be_are_not_found() -> None:
     http = httpx2.AsyncClient(transport=httpx2.MockTransport(refusing))
-    async with http, RecollectClient("http://127.0.0.1", "rk_x", http=http) as client:
+    async with http, TellbackClient("http://127.0.0.1", "rk_x", http=http) as client:
         maya = client.user("maya")
         for id in ("a/b", "..", "open", ""):
             for get in (
@@ -94,7 +94,7 @@ async def test_ids_that_cannot_be_are_not_found() -> None:
 
 async def test_what_the_wire_cannot_hold_is_refused() -> None:
     http = httpx2.AsyncClient(transport=httpx2.MockTransport(refusing))
-    async with http, RecollectClient("http://127.0.0.1", "rk_x", http=http) as client:
+    async with http, TellbackClient("http://127.0.0.1", "rk_x", http=http) as client:
         maya = client.user("maya")
         with pytest.raises(InvalidArgumentError, match="half a character"):
             await maya.conversations.append_user_message("conv_1", "half \ud83d")

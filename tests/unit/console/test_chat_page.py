@@ -8,10 +8,10 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 import pytest
 from nicegui import Client, core, ui
 
-from recollect.console.pages.chat import LONGEST, ChatPage
-from recollect.console.talks import Answer, Earlier
-from recollect.errors import InvalidArgumentError
-from recollect.types import ReplyDelta, TextDelta
+from tellback.console.pages.chat import LONGEST, ChatPage
+from tellback.console.talks import Answer, Earlier
+from tellback.errors import InvalidArgumentError
+from tellback.types import ReplyDelta, TextDelta
 from tests.unit.console.test_seat import World, seat, world
 
 assert world

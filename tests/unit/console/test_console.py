@@ -6,23 +6,23 @@ from typing import Any
 
 import pytest
 
-from recollect import Agent, Recollect
-from recollect.console.pages.routes import EXAMPLE
-from recollect.console.seat import Seat
-from recollect.console.talks import NAMESPACE, AgentTalk, Answer, MemoryTalk, SpecTalk, partners, talk_with
-from recollect.console.why import cost_line
-from recollect.errors import NotAllowedError, NotFoundError, ProviderAuthError, RecollectError, StoreUnavailableError
-from recollect.server import ServerSettings
-from recollect.server.callers import Caller, Home, Principal
-from recollect.server.serving import Serving
-from recollect.testing import FlowModel
-from recollect.types import ChatUsage
-from recollect.types.access import Role
+from tellback import Agent, Tellback
+from tellback.console.pages.routes import EXAMPLE
+from tellback.console.seat import Seat
+from tellback.console.talks import NAMESPACE, AgentTalk, Answer, MemoryTalk, SpecTalk, partners, talk_with
+from tellback.console.why import cost_line
+from tellback.errors import NotAllowedError, NotFoundError, ProviderAuthError, StoreUnavailableError, TellbackError
+from tellback.server import ServerSettings
+from tellback.server.callers import Caller, Home, Principal
+from tellback.server.serving import Serving
+from tellback.testing import FlowModel
+from tellback.types import ChatUsage
+from tellback.types.access import Role
 from tests.support.desk import WHOLE, Desk
 from tests.support.travel import travel_desk
 
 
-def seat(rc: Recollect, role: Role = "admin", of: str | None = "maya", desk: Agent | None = None, **query: str) -> Seat:
+def seat(rc: Tellback, role: Role = "admin", of: str | None = "maya", desk: Agent | None = None, **query: str) -> Seat:
     async def holds(**_: Any) -> bool:
         return True
 
@@ -43,7 +43,7 @@ def test_the_example_of_an_agent_is_one() -> None:
 
 
 def test_a_seat_shows_whom_its_credential_is_for_and_links_stay_with_that_user() -> None:
-    rc = Recollect(":memory:")
+    rc = Tellback(":memory:")
     chosen = seat(rc, "app", None, user="noor & co")
     assert (chosen.user_id, chosen.user.scope.tenant_id) == ("noor & co", "acme")
     assert chosen.link("/atom", id="atom 1", space=None) == "./atom?user=noor+%26+co&id=atom+1"
@@ -63,9 +63,9 @@ def test_a_seat_shows_whom_its_credential_is_for_and_links_stay_with_that_user()
     ],
 )
 def test_what_is_wrong_is_told_in_full_to_those_who_run_the_server(
-    error: RecollectError, admins: str, others: str
+    error: TellbackError, admins: str, others: str
 ) -> None:
-    rc = Recollect(":memory:")
+    rc = Tellback(":memory:")
     assert seat(rc).words(error).startswith(admins) or admins in seat(rc).words(error)
     told = seat(rc, "user").words(error)
     assert others in told
@@ -74,7 +74,7 @@ def test_what_is_wrong_is_told_in_full_to_those_who_run_the_server(
 
 
 def test_one_talks_to_agents_that_need_nothing_but_a_message() -> None:
-    rc = Recollect(":memory:")
+    rc = Tellback(":memory:")
     rc.register_agent({"name": "plain", "systemPrompt": "Help."})
     rc.register_agent({"name": "renamed", "systemPrompt": "Help.", "userMessage": "$question"})
     rc.register_agent({"name": "toned", "systemPrompt": "$tone"})
@@ -93,7 +93,7 @@ def test_one_talks_to_agents_that_need_nothing_but_a_message() -> None:
 
 
 async def test_a_chat_that_was_left_for_long_is_not_gone_on_with() -> None:
-    async with Recollect(":memory:", worker=False) as rc:
+    async with Tellback(":memory:", worker=False) as rc:
         chair = seat(rc)
         left = await chair.user.conversations.create(NAMESPACE, close_after=0.001)
         await chair.user.conversations.append_user_message(left.id, "Hello?")
@@ -106,7 +106,7 @@ async def test_a_chat_that_was_left_for_long_is_not_gone_on_with() -> None:
 
 
 async def test_a_session_with_an_agent_is_gone_on_with_until_it_is_ended() -> None:
-    async with Recollect(":memory:", worker=False) as rc:
+    async with Tellback(":memory:", worker=False) as rc:
         talk = talk_with(seat(rc), "Wanda")
         said = [item async for item in talk.say("I want to book a flight to Rome")]
         again = await talk_with(seat(rc), "Wanda").earlier()
@@ -121,7 +121,7 @@ async def test_a_session_with_an_agent_is_gone_on_with_until_it_is_ended() -> No
 
 
 async def test_a_call_of_a_route_waits_for_whoever_comes_back_and_is_decided_once() -> None:
-    async with Recollect(":memory:", worker=False) as rc:
+    async with Tellback(":memory:", worker=False) as rc:
         desk = Desk(None, approval=True)
         chair = seat(rc, desk=desk.agent)
         desk.script(desk.reads(destination="Rome", passengers=2), "Shall I look?")

@@ -9,21 +9,21 @@ from typing import Any
 import pytest
 from nicegui import Client, __version__
 
-from recollect import Recollect
-from recollect.console import ConsoleFace, console_face
-from recollect.errors import MissingExtraError
-from recollect.server import create_app
-from recollect.server.access import Access
-from recollect.server.callers import Home
-from recollect.server.hosts import Hosts
-from recollect.server.rates import Failures, Rates
-from recollect.server.reception import Reception
-from recollect.server.settings import ServerSettings
+from tellback import Tellback
+from tellback.console import ConsoleFace, console_face
+from tellback.errors import MissingExtraError
+from tellback.server import create_app
+from tellback.server.access import Access
+from tellback.server.callers import Home
+from tellback.server.hosts import Hosts
+from tellback.server.rates import Failures, Rates
+from tellback.server.reception import Reception
+from tellback.server.settings import ServerSettings
 from tests.support.http_server import calling
 
 
 async def test_only_what_comes_with_the_package_is_shown_to_everyone() -> None:
-    async with Recollect(":memory:", worker=False) as rc:
+    async with Tellback(":memory:", worker=False) as rc:
         settings = ServerSettings()
         face = ConsoleFace()
         rates = Rates(rc.store.rate_windows, None)
@@ -51,7 +51,7 @@ async def test_only_what_comes_with_the_package_is_shown_to_everyone() -> None:
 
 async def test_whoever_asks_for_what_is_not_there_leaves_no_page_behind() -> None:
     """Also without a credential: what is below the assets' path is for everyone."""
-    rc = Recollect(":memory:")
+    rc = Tellback(":memory:")
     app = create_app(rc, ServerSettings(), faces=[ConsoleFace()])
     async with app.router.lifespan_context(app), calling(app) as client:
         before = len(Client.instances)
@@ -69,5 +69,5 @@ async def test_whoever_asks_for_what_is_not_there_leaves_no_page_behind() -> Non
 
 def test_where_nicegui_is_missing_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "nicegui", None)
-    with pytest.raises(MissingExtraError, match=r"recollect\[console\]"):
+    with pytest.raises(MissingExtraError, match=r"tellback\[console\]"):
         console_face()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.console.prose import LONGEST, MOST_PIECES, Block, Span, blocks_of, is_plain, spans_of
+from tellback.console.prose import LONGEST, MOST_PIECES, Block, Span, blocks_of, is_plain, spans_of
 
 MARKS = set("`*#~-+[]()•") | set("0123456789.") | set("\r\n\t ")
 

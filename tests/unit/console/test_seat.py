@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from nicegui import ui
 
-from recollect import Recollect
-from recollect.console.seat import FAILED, Seat
-from recollect.errors import InvalidArgumentError, RateLimitedError, StoreUnavailableError
-from recollect.server import ServerSettings
-from recollect.server.access import OPEN
-from recollect.server.callers import Caller, Home
-from recollect.server.serving import Serving
+from tellback import Tellback
+from tellback.console.seat import FAILED, Seat
+from tellback.errors import InvalidArgumentError, RateLimitedError, StoreUnavailableError
+from tellback.server import ServerSettings
+from tellback.server.access import OPEN
+from tellback.server.callers import Caller, Home
+from tellback.server.serving import Serving
 
 
 @dataclass
@@ -50,7 +50,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
 
 
 def seat(world: World) -> Seat:
-    caller = Caller(Home(Recollect(":memory:"), ServerSettings(open=True)), OPEN, "local")
+    caller = Caller(Home(Tellback(":memory:"), ServerSettings(open=True)), OPEN, "local")
     return Seat(caller, {"user": "maya"}, world.is_still_valid, world.count, Serving())
 
 

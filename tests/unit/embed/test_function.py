@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.embed import Embedder, FunctionEmbedder
-from recollect.embed.vectors import checked_vectors
-from recollect.errors import ConfigurationError, EmbeddingError, InvalidArgumentError, NotFoundError
+from tellback.embed import Embedder, FunctionEmbedder
+from tellback.embed.vectors import checked_vectors
+from tellback.errors import ConfigurationError, EmbeddingError, InvalidArgumentError, NotFoundError
 
 
 def lengths(texts: list[str]) -> list[list[float]]:

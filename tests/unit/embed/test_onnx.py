@@ -17,8 +17,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from recollect.embed import Embedder, OnnxEmbedder, onnx
-from recollect.errors import ConfigurationError, EmbeddingError, InvalidArgumentError, MissingExtraError
+from tellback.embed import Embedder, OnnxEmbedder, onnx
+from tellback.errors import ConfigurationError, EmbeddingError, InvalidArgumentError, MissingExtraError
 from tests.unit.embed.tinyonnx import INT32, SIZE, WORDS, table, write_model, write_tokenizer
 
 needs_runtime = pytest.mark.skipif(find_spec("onnxruntime") is None, reason="onnxruntime is not installed")
@@ -186,7 +186,7 @@ async def test_after_closing_it_can_be_used_again(embedder: OnnxEmbedder) -> Non
 
 FORKS = """
 import os, sys
-from recollect.embed import OnnxEmbedder
+from tellback.embed import OnnxEmbedder
 embedder = OnnxEmbedder(path=sys.argv[1], threads=2)
 embedder.vectors(["bees roof"] * 50)
 pid = os.fork()
@@ -262,8 +262,8 @@ def test_a_model_known_by_name_is_taken_from_the_hub(tmp_path: Path, monkeypatch
 
 def test_without_a_network_it_says_what_to_do() -> None:
     script = (
-        "from recollect.embed import onnx\n"
-        "from recollect.errors import EmbeddingError\n"
+        "from tellback.embed import onnx\n"
+        "from tellback.errors import EmbeddingError\n"
         "try: onnx._fetch('all-MiniLM-L6-v2')\n"
         "except EmbeddingError as error: print(error.retryable, error)\n"
     )
@@ -277,7 +277,7 @@ def test_without_a_network_it_says_what_to_do() -> None:
 
 def test_without_the_runtime_it_says_what_to_install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    with pytest.raises(MissingExtraError, match=r"recollect\[onnx\]"):
+    with pytest.raises(MissingExtraError, match=r"tellback\[onnx\]"):
         OnnxEmbedder(path=folder).vectors(["bees"])
 
 

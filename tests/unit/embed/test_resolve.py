@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recollect.chat import ProviderRegistration, prefix_detector, with_providers
-from recollect.embed import FunctionEmbedder, StaticEmbedder, resolve_embedder
-from recollect.errors import ConfigurationError
+from tellback.chat import ProviderRegistration, prefix_detector, with_providers
+from tellback.embed import FunctionEmbedder, StaticEmbedder, resolve_embedder
+from tellback.errors import ConfigurationError
 
 
 def resolved(embedder: Any, providers: Sequence[ProviderRegistration] | None = None) -> Any:

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.embed import Embedder, StaticEmbedder, weights
-from recollect.errors import ConfigurationError, InvalidArgumentError
+from tellback.embed import Embedder, StaticEmbedder, weights
+from tellback.errors import ConfigurationError, InvalidArgumentError
 
 TURNS = [
     "I moved to Lisbon in March, and I'm vegetarian now.",
@@ -251,7 +251,7 @@ def test_threads_that_fill_and_empty_the_word_table_never_read_anothers_row(monk
 
 FORKS = """
 import os, threading
-from recollect.embed import StaticEmbedder, weights
+from tellback.embed import StaticEmbedder, weights
 static = StaticEmbedder()
 static.vectors(["warm up"] * 2000)
 for held in (False, True):
@@ -285,14 +285,14 @@ def test_a_forked_process_embeds_without_a_warning_even_if_the_lock_was_held() -
 
 
 def test_importing_the_package_loads_neither_numpy_nor_wordllama() -> None:
-    script = "import recollect.embed, sys; print({'numpy', 'tokenizers', 'wordllama'} & set(sys.modules))"
+    script = "import tellback.embed, sys; print({'numpy', 'tokenizers', 'wordllama'} & set(sys.modules))"
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "set()"
 
 
 def test_using_it_loads_no_network_library() -> None:
     script = (
-        "from recollect.embed import StaticEmbedder; StaticEmbedder().vectors(['x']); import sys;"
+        "from tellback.embed import StaticEmbedder; StaticEmbedder().vectors(['x']); import sys;"
         "print({'wordllama', 'requests', 'huggingface_hub', 'safetensors', 'httpx', 'openai'} & set(sys.modules))"
     )
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.importing.chatgpt import read_chat
+from tellback.importing.chatgpt import read_chat
 from tests.unit.importing.exports import MARCH, gpt_chat, said
 
 

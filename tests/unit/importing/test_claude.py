@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.importing.claude import read_chat
+from tellback.importing.claude import read_chat
 from tests.unit.importing.exports import claude_chat, claude_message
 from tests.unit.importing.test_chatgpt import JSON
 

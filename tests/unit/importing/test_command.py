@@ -1,4 +1,4 @@
-"""`recollect import`, as its users run it."""
+"""`tellback import`, as its users run it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from recollect import importing
-from recollect.cli.importing import import_command
+from tellback import importing
+from tellback.cli.importing import import_command
 from tests.unit.importing.exports import MARCH, gpt_chat, said, zipped
 
 app = typer.Typer()
@@ -22,7 +22,7 @@ app.command("import")(import_command)
 def export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("OLLAMA_HOST", "127.0.0.1:9")  # where nobody listens
-    for name in ("RECOLLECT_URL", "RECOLLECT_USER", "RECOLLECT_MODEL", "RECOLLECT_GGUF"):
+    for name in ("TELLBACK_URL", "TELLBACK_USER", "TELLBACK_MODEL", "TELLBACK_GGUF"):
         monkeypatch.delenv(name, raising=False)
     chats = [gpt_chat(f"c{n}", said("user", f"I saw {n} birds."), at=MARCH + n) for n in range(3)]
     return zipped(tmp_path / "export.zip", conversations_json=[*chats, gpt_chat("empty")])
@@ -46,7 +46,7 @@ def test_a_dry_run_makes_no_file(export: Path) -> None:
     assert done.exit_code == 0, done.output
     assert done.stdout.startswith("2 chats with 2 messages would be imported.\n")
     assert "Skipped 1: the limit was reached." in done.stdout
-    assert not Path("recollect.db").exists()
+    assert not Path("tellback.db").exists()
 
 
 def test_without_memories_no_model_is_looked_for(export: Path) -> None:

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.errors import ImportFormatError, InvalidArgumentError
-from recollect.importing import ImportedChat, ImportedMessage, json_values, read_chats, sources
-from recollect.importing.reading import Export
-from recollect.types.times import utc_now
+from tellback.errors import ImportFormatError, InvalidArgumentError
+from tellback.importing import ImportedChat, ImportedMessage, json_values, read_chats, sources
+from tellback.importing.reading import Export
+from tellback.types.times import utc_now
 from tests.unit.importing.exports import MARCH, claude_chat, claude_message, gpt_chat, said, written, zipped
 from tests.unit.importing.test_chatgpt import JSON
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from recollect.importing.remembering import PATIENCE, Remembered, remember
-from recollect.types.jobs import Job, JobStatus
-from recollect.types.scope import Scope
-from recollect.types.times import utc_now
+from tellback.importing.remembering import PATIENCE, Remembered, remember
+from tellback.types.jobs import Job, JobStatus
+from tellback.types.scope import Scope
+from tellback.types.times import utc_now
 
 
 def job(id: str, due_in: timedelta, attempts: int = 0, space: str = "ms_1") -> Job:

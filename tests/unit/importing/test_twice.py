@@ -11,8 +11,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from recollect import Recollect
-from recollect.importing import import_chats
+from tellback import Tellback
+from tellback.importing import import_chats
 from tests.unit.importing.exports import written
 
 HI = {"role": "user", "content": "Hi"}
@@ -38,7 +38,7 @@ def test_importing_twice_or_a_part_first_is_importing_once(
 
 
 async def compare(whole: Path, part: Path) -> None:
-    async with Recollect(":memory:", worker=False) as rc:
+    async with Tellback(":memory:", worker=False) as rc:
         for user, files in {"once": [whole], "twice": [whole, whole], "in parts": [part, whole]}.items():
             for file in files:
                 await import_chats(rc.user(user), file, extract=False)
@@ -47,7 +47,7 @@ async def compare(whole: Path, part: Path) -> None:
     assert sorted(chain(*in_parts)) == sorted(chain(*once))
 
 
-async def said(rc: Recollect, user: str) -> list[list[str]]:
+async def said(rc: Tellback, user: str) -> list[list[str]]:
     conversations = rc.user(user).conversations
     return [
         [f"{talk.session_id} {each.role} {each.text}" for each in await conversations.messages(talk.id, None, True)]

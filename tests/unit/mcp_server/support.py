@@ -9,14 +9,14 @@ from typing import Any
 from mcp import Client
 from mcp_types import CallToolResult, TextContent
 
-from recollect import Recollect
-from recollect.mcp import build_server
-from recollect.user import User
+from tellback import Tellback
+from tellback.mcp import build_server
+from tellback.user import User
 
 
 @asynccontextmanager
-async def opened() -> AsyncIterator[Recollect]:
-    async with Recollect(":memory:", worker=False, embedder=None) as rc:
+async def opened() -> AsyncIterator[Tellback]:
+    async with Tellback(":memory:", worker=False, embedder=None) as rc:
         yield rc
 
 

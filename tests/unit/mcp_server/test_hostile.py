@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from mcp import Client
 from mcp.shared.exceptions import MCPError
 
-from recollect.errors import InvalidArgumentError, StoreUnavailableError
-from recollect.mcp import build_server
-from recollect.mcp.answers import Said
-from recollect.mcp.bounds import fitting
-from recollect.mcp.schemas import read
-from recollect.mcp.tools import ALL
-from recollect.tools.schema import InvalidInput
-from recollect.user import User
+from tellback.errors import InvalidArgumentError, StoreUnavailableError
+from tellback.mcp import build_server
+from tellback.mcp.answers import Said
+from tellback.mcp.bounds import fitting
+from tellback.mcp.schemas import read
+from tellback.mcp.tools import ALL
+from tellback.tools.schema import InvalidInput
+from tellback.user import User
 from tests.unit.mcp_server.support import opened, refused, talking
 
 NESTED: Any = []
@@ -85,7 +85,7 @@ async def _fails(error: Exception, caplog: pytest.LogCaptureFixture, mode: str =
         raise error
 
     async with Client(build_server(user_of), mode=mode) as client:
-        with caplog.at_level(logging.ERROR, "recollect.mcp"):
+        with caplog.at_level(logging.ERROR, "tellback.mcp"):
             return await refused(client, "recall", query="food")
 
 
@@ -97,8 +97,8 @@ async def test_failures_of_the_machine_go_to_the_log_alone(error: Exception, cap
 
 
 async def test_whoever_may_not_call_is_told_why(caplog: pytest.LogCaptureFixture) -> None:
-    error = InvalidArgumentError("Name the user in X-Recollect-User.")
-    assert await _fails(error, caplog) == "Name the user in X-Recollect-User."
+    error = InvalidArgumentError("Name the user in X-Tellback-User.")
+    assert await _fails(error, caplog) == "Name the user in X-Tellback-User."
     assert not caplog.records
 
 

@@ -7,7 +7,7 @@ import asyncio
 import anyio
 import pytest
 
-from recollect.mcp.stdio import _broken_is_over
+from tellback.mcp.stdio import _broken_is_over
 
 BROKEN = ExceptionGroup("", [anyio.BrokenResourceError(), ExceptionGroup("", [anyio.ClosedResourceError()])])
 

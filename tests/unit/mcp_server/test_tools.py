@@ -9,9 +9,9 @@ from typing import Any, get_args
 import jsonschema
 import pytest
 
-from recollect.mcp.arguments import Kind, Type
-from recollect.types.memory import CategoryKind, EntityType
-from recollect.user import User
+from tellback.mcp.arguments import Kind, Type
+from tellback.types.memory import CategoryKind, EntityType
+from tellback.user import User
 from tests.unit.mcp_server.support import given, opened, refused, talking, text
 
 READING = {"recall", "timeline", "entities", "conversations"}
@@ -324,14 +324,14 @@ async def test_the_user_may_be_looked_up_for_each_call() -> None:
 
         from mcp import Client
 
-        from recollect.mcp import build_server
+        from tellback.mcp import build_server
 
         async with Client(build_server(found)) as client:
             await given(client, "remember", text="Maya is vegetarian.")
         assert await rc.user("maya").memory.list_spaces()
 
 
-async def test_dates_go_by_the_clock_of_recollect() -> None:
+async def test_dates_go_by_the_clock_of_tellback() -> None:
     async with opened() as rc:
         rc.clock = lambda: datetime(2030, 5, 1, tzinfo=UTC)
         async with talking(rc.user("maya")) as client:

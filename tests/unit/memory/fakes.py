@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from recollect.errors import NotFoundError
-from recollect.memory.context import WorkingContexts
-from recollect.types.blocks import as_blocks
-from recollect.types.context import WorkingContext
-from recollect.types.conversations import Conversation, StoredMessage
-from recollect.types.memory import Atom, Category, MemorySpace, RecallHit, RecallMode, RecallResult
-from recollect.types.scope import Scope
+from tellback.errors import NotFoundError
+from tellback.memory.context import WorkingContexts
+from tellback.types.blocks import as_blocks
+from tellback.types.context import WorkingContext
+from tellback.types.conversations import Conversation, StoredMessage
+from tellback.types.memory import Atom, Category, MemorySpace, RecallHit, RecallMode, RecallResult
+from tellback.types.scope import Scope
 
 SCOPE = Scope("default", "default", "maya")
 NOW = datetime(2026, 11, 16, 9, tzinfo=UTC)

@@ -13,15 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.chat.budget import count_tokens_heuristic, estimate_system_tokens
-from recollect.chat.history import is_sound
-from recollect.errors import InvalidArgumentError, NotFoundError
-from recollect.memory.templates import Templates
-from recollect.types import Message, message_text
-from recollect.types.context import WorkingContext
-from recollect.types.conversations import StoredMessage
-from recollect.types.jsontext import dump_json
-from recollect.types.memory import RecallResult
+from tellback.chat.budget import count_tokens_heuristic, estimate_system_tokens
+from tellback.chat.history import is_sound
+from tellback.errors import InvalidArgumentError, NotFoundError
+from tellback.memory.templates import Templates
+from tellback.types import Message, message_text
+from tellback.types.context import WorkingContext
+from tellback.types.conversations import StoredMessage
+from tellback.types.jsontext import dump_json
+from tellback.types.memory import RecallResult
 from tests.unit.memory.fakes import NOW, FakeMemory, FakeTalks, atom, build, chat, contexts, said
 
 Counter = Callable[[str], int]

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.errors import InvalidArgumentError, NotFoundError
-from recollect.memory.templates import Templates
-from recollect.types import Message
-from recollect.types.context import WorkingContext
-from recollect.types.memory import Category
+from tellback.errors import InvalidArgumentError, NotFoundError
+from tellback.memory.templates import Templates
+from tellback.types import Message
+from tellback.types.context import WorkingContext
+from tellback.types.memory import Category
 from tests.unit.memory.fakes import FakeMemory, FakeTalks, atom, build, chat, contexts, said
 
 HOSTILE = [

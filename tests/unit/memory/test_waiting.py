@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from recollect import Job, Recollect
+from tellback import Job, Tellback
 
 
 async def test_a_job_that_begins_between_two_looks_is_not_overlooked(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with Recollect(":memory:", worker=False) as rc:
+    async with Tellback(":memory:", worker=False) as rc:
         maya = rc.user("maya")
         space = await maya.memory.create_space("default")
         await maya.memory.create_binding({"namespace": "chat", "user_id": "maya"}, [space.id])

@@ -15,14 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.responses import Response
 
-from recollect import Recollect
-from recollect.errors import ConfigurationError, NotAllowedError
-from recollect.server import ServerSettings, create_app
-from recollect.server.access import OPEN, Access
-from recollect.server.callers import Home, Principal
-from recollect.server.guard import Guard
-from recollect.server.heads import user_named
-from recollect.server.hosts import Hosts, host_name, is_loopback
+from tellback import Tellback
+from tellback.errors import ConfigurationError, NotAllowedError
+from tellback.server import ServerSettings, create_app
+from tellback.server.access import OPEN, Access
+from tellback.server.callers import Home, Principal
+from tellback.server.guard import Guard
+from tellback.server.heads import user_named
+from tellback.server.hosts import Hosts, host_name, is_loopback
 from tests.support import tokens
 from tests.support.http_server import calling
 
@@ -30,12 +30,12 @@ HERE = "/ai-conversations"
 
 
 @pytest.fixture
-async def rc() -> AsyncIterator[Recollect]:
-    async with Recollect(":memory:", worker=False) as opened:
+async def rc() -> AsyncIterator[Tellback]:
+    async with Tellback(":memory:", worker=False) as opened:
         yield opened
 
 
-def serving(rc: Recollect, **settings: Any) -> Any:
+def serving(rc: Tellback, **settings: Any) -> Any:
     return create_app(rc, ServerSettings(**settings), opens=False)
 
 
@@ -49,7 +49,7 @@ def told(answer: httpx2.Response) -> tuple[int, str]:
     return answer.status_code, answer.json()["code"]
 
 
-async def test_who_has_no_credential_is_told_what_to_send(rc: Recollect) -> None:
+async def test_who_has_no_credential_is_told_what_to_send(rc: Tellback) -> None:
     answer = await asked(serving(rc))
     assert told(answer) == (401, "not-authenticated")
     assert answer.headers["www-authenticate"] == "Bearer"
@@ -59,13 +59,13 @@ async def test_who_has_no_credential_is_told_what_to_send(rc: Recollect) -> None
 @pytest.mark.parametrize(
     "given", ["", "Bearer", "Bearer ", "Basic bWF5YTp4", "rk_x", "Bearer x y", "Bearer rk_" + "0" * 28]
 )
-async def test_what_is_no_credential_is_refused(rc: Recollect, given: str) -> None:
+async def test_what_is_no_credential_is_refused(rc: Tellback, given: str) -> None:
     answer = await asked(serving(rc), headers={"Authorization": given})
     assert told(answer) == (401, "not-authenticated")
     assert given.removeprefix("Bearer").strip() in ("", *given.split()) or given not in answer.text
 
 
-async def test_a_key_opens_until_it_is_revoked(rc: Recollect) -> None:
+async def test_a_key_opens_until_it_is_revoked(rc: Tellback) -> None:
     app, made = serving(rc), await rc.keys.create("app", tenant_id="acme")
     assert (await asked(app, made.secret, "maya")).status_code == 200
     assert (await asked(app, headers={"Authorization": f"bearer   {made.secret} "}, user="maya")).status_code == 200
@@ -73,7 +73,7 @@ async def test_a_key_opens_until_it_is_revoked(rc: Recollect) -> None:
     assert told(await asked(app, made.secret, "maya")) == (401, "not-authenticated")
 
 
-async def test_a_key_opens_until_it_expires(rc: Recollect) -> None:
+async def test_a_key_opens_until_it_expires(rc: Tellback) -> None:
     app, made = serving(rc), await rc.keys.create("app", expires_at=timedelta(hours=1))
     assert (await asked(app, made.secret, "maya")).status_code == 200
     now = rc.clock
@@ -81,7 +81,7 @@ async def test_a_key_opens_until_it_expires(rc: Recollect) -> None:
     assert told(await asked(app, made.secret, "maya")) == (401, "not-authenticated")
 
 
-async def test_a_token_and_a_key_open_the_same_server(rc: Recollect) -> None:
+async def test_a_token_and_a_key_open_the_same_server(rc: Tellback) -> None:
     app, key = serving(rc, jwt=tokens.settings()), (await rc.keys.create("app", tenant_id="acme")).secret
     made = await asked(app, tokens.token(), method="POST", json={"namespace": "chat"})
     assert made.status_code == 201
@@ -92,11 +92,11 @@ async def test_a_token_and_a_key_open_the_same_server(rc: Recollect) -> None:
     assert told(await asked(app, tokens.token(sub="noor"), path=f"{HERE}/{made.json()['id']}"))[0] == 404
 
 
-async def test_a_token_is_nothing_where_no_issuer_is_known(rc: Recollect) -> None:
+async def test_a_token_is_nothing_where_no_issuer_is_known(rc: Tellback) -> None:
     assert told(await asked(serving(rc), tokens.token())) == (401, "not-authenticated")
 
 
-async def test_an_issuer_that_cannot_be_reached_is_no_fault_of_the_caller(rc: Recollect) -> None:
+async def test_an_issuer_that_cannot_be_reached_is_no_fault_of_the_caller(rc: Tellback) -> None:
     app = serving(rc, jwt=tokens.settings(jwks_url="http://127.0.0.1:1/keys"))
     answer = await asked(app, tokens.token())
     assert told(answer) == (503, "issuer-unavailable")
@@ -104,27 +104,27 @@ async def test_an_issuer_that_cannot_be_reached_is_no_fault_of_the_caller(rc: Re
     assert "127.0.0.1" not in answer.text
 
 
-async def test_a_key_for_one_user_is_for_no_other(rc: Recollect) -> None:
+async def test_a_key_for_one_user_is_for_no_other(rc: Tellback) -> None:
     app, secret = serving(rc), (await rc.keys.create("user", user_id="maya")).secret
     assert (await asked(app, secret)).status_code == 200
     assert (await asked(app, secret, "maya")).status_code == 200
     assert told(await asked(app, secret, "noor")) == (403, "not-allowed")
 
 
-async def test_a_key_for_any_user_needs_one_to_be_named(rc: Recollect) -> None:
+async def test_a_key_for_any_user_needs_one_to_be_named(rc: Tellback) -> None:
     app, secret = serving(rc), (await rc.keys.create("app")).secret
     answer = await asked(app, secret)
     assert told(answer) == (422, "invalid-argument")
-    assert "X-Recollect-User" in answer.json()["detail"]
+    assert "X-Tellback-User" in answer.json()["detail"]
 
 
-async def test_the_credential_is_looked_at_before_anything_else(rc: Recollect) -> None:
+async def test_the_credential_is_looked_at_before_anything_else(rc: Tellback) -> None:
     app = serving(rc, body_bytes=10)
     for path in (HERE, "/nowhere", f"{HERE}/../x", "/mcp", "/docs/x", "/health"):
         assert told(await asked(app, path=path, method="POST", content=b"x" * 1_000))[0] == 401
 
 
-async def test_a_stream_can_find_out_that_its_credential_has_ended(rc: Recollect) -> None:
+async def test_a_stream_can_find_out_that_its_credential_has_ended(rc: Tellback) -> None:
     made = await rc.keys.create("app")
     kept: dict[str, Any] = {}
 
@@ -139,7 +139,7 @@ async def test_a_stream_can_find_out_that_its_credential_has_ended(rc: Recollect
     assert not await kept["is_still_valid"]()
 
 
-async def test_too_many_requests_are_told_when_there_may_be_more(rc: Recollect) -> None:
+async def test_too_many_requests_are_told_when_there_may_be_more(rc: Tellback) -> None:
     app, secret = serving(rc, rate_limit=3), (await rc.keys.create("app")).secret
     answers = [await asked(app, secret, "maya") for _ in range(8)]
     assert 3 <= sum(each.status_code == 200 for each in answers) <= 6  # a minute may end meanwhile
@@ -150,7 +150,7 @@ async def test_too_many_requests_are_told_when_there_may_be_more(rc: Recollect) 
     assert (await asked(app, path="/health/live")).status_code == 200
 
 
-async def test_one_who_guesses_has_to_wait_and_locks_out_nobody_behind_the_same_address(rc: Recollect) -> None:
+async def test_one_who_guesses_has_to_wait_and_locks_out_nobody_behind_the_same_address(rc: Tellback) -> None:
     app, good = serving(rc, failure_limit=3), (await rc.keys.create("app")).secret
     statuses = [(await asked(app, f"guess{number}", "maya")).status_code for number in range(10)]
     assert statuses[:3] == [401] * 3
@@ -185,7 +185,7 @@ class Waiting:
                 await self.changed.wait()
 
 
-async def test_a_credential_has_so_many_requests_at_once(rc: Recollect) -> None:
+async def test_a_credential_has_so_many_requests_at_once(rc: Tellback) -> None:
     settings, waiting = ServerSettings(concurrency=3), Waiting()
     guard = Guard(waiting, Home(rc, settings), Access(rc, settings))
     one, other = [(await rc.keys.create("app")).secret for _ in range(2)]
@@ -210,7 +210,7 @@ async def test_a_credential_has_so_many_requests_at_once(rc: Recollect) -> None:
 
 
 @pytest.mark.parametrize("more", [{"open": True, "concurrency": 1}, {"concurrency": None}])
-async def test_nobody_is_counted_where_there_is_no_limit_or_no_credential(rc: Recollect, more: Any) -> None:
+async def test_nobody_is_counted_where_there_is_no_limit_or_no_credential(rc: Tellback, more: Any) -> None:
     settings, waiting = ServerSettings(rate_limit=None, **more), Waiting()
     guard = Guard(waiting, Home(rc, settings), Access(rc, settings))
     secret = None if settings.open else (await rc.keys.create("app")).secret
@@ -220,7 +220,7 @@ async def test_nobody_is_counted_where_there_is_no_limit_or_no_credential(rc: Re
     assert {each.status_code for each in await asyncio.gather(*held)} == {200}
 
 
-async def test_everyone_on_this_machine_may_use_an_open_server(rc: Recollect) -> None:
+async def test_everyone_on_this_machine_may_use_an_open_server(rc: Tellback) -> None:
     app = serving(rc, open=True, rate_limit=1)
     for host in ("127.0.0.1:8765", "localhost:8765", "LOCALHOST", "[::1]:8765", "127.8.9.1"):
         assert (await asked(app, headers={"Host": host})).status_code == 200
@@ -246,19 +246,19 @@ async def test_everyone_on_this_machine_may_use_an_open_server(rc: Recollect) ->
         {"Origin": "http://[x"},
     ],
 )
-async def test_an_open_server_is_not_reached_in_other_ways(rc: Recollect, headers: dict[str, str]) -> None:
+async def test_an_open_server_is_not_reached_in_other_ways(rc: Tellback, headers: dict[str, str]) -> None:
     answer = await asked(serving(rc, open=True), headers=headers)
     assert told(answer) == (403, "not-allowed")
     assert "evil" not in answer.text
 
 
-async def test_an_open_server_answers_its_own_page(rc: Recollect) -> None:
+async def test_an_open_server_answers_its_own_page(rc: Tellback) -> None:
     app = serving(rc, open=True, cors_origins=("http://localhost:3000",))
     for origin in ("http://127.0.0.1", "http://localhost:3000"):
         assert (await asked(app, headers={"Origin": origin})).status_code == 200
 
 
-async def test_an_open_server_is_not_for_other_machines(rc: Recollect) -> None:
+async def test_an_open_server_is_not_for_other_machines(rc: Tellback) -> None:
     app = serving(rc, open=True)
     for client, status in (("203.0.113.9", 403), ("::ffff:127.0.0.1", 200), ("::1", 200), ("127.0.0.1", 200)):
         transport = httpx2.ASGITransport(app, client=(client, 4711))
@@ -266,7 +266,7 @@ async def test_an_open_server_is_not_for_other_machines(rc: Recollect) -> None:
             assert (await there.get(HERE)).status_code == status
 
 
-async def test_only_the_names_that_are_allowed_are_answered(rc: Recollect) -> None:
+async def test_only_the_names_that_are_allowed_are_answered(rc: Tellback) -> None:
     app = serving(rc, allowed_hosts=("api.example.com", "*.example.org"))
     secret = (await rc.keys.create("app")).secret
     for host, status in (
@@ -283,10 +283,10 @@ async def test_only_the_names_that_are_allowed_are_answered(rc: Recollect) -> No
     assert (await asked(app, path="/health/live", headers={"Host": "10.0.0.3"})).status_code == 200
 
 
-async def test_pages_of_other_origins_read_nothing_unless_they_are_named(rc: Recollect) -> None:
+async def test_pages_of_other_origins_read_nothing_unless_they_are_named(rc: Tellback) -> None:
     closed, named = serving(rc), serving(rc, cors_origins=("https://app.example.com",))
     secret = (await rc.keys.create("app")).secret
-    headers = "authorization,x-recollect-space,x-recollect-user"
+    headers = "authorization,x-tellback-space,x-tellback-user"
     ask = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": headers}
     for app, origin, is_allowed in (
         (closed, "https://app.example.com", False),
@@ -349,18 +349,18 @@ def test_a_user_s_name_comes_through_a_header_as_it_is(name: str) -> None:
 
 
 @pytest.mark.parametrize("given", ["%", "%4", "%zz", "%FF", "%ED%A0%80", "%00", "a%00b", "*", "%2A", "%20", "x" * 201])
-async def test_a_user_who_cannot_be_named_is_refused(rc: Recollect, given: str) -> None:
-    answer = await asked(serving(rc), (await rc.keys.create("app")).secret, headers={"X-Recollect-User": given})
+async def test_a_user_who_cannot_be_named_is_refused(rc: Tellback, given: str) -> None:
+    answer = await asked(serving(rc), (await rc.keys.create("app")).secret, headers={"X-Tellback-User": given})
     assert told(answer) == (422, "invalid-argument")
 
 
-async def test_no_name_of_a_user_is_taken_as_it_stands_beyond_ascii(rc: Recollect) -> None:
-    headers = [(b"X-Recollect-User", "zoë".encode())]
+async def test_no_name_of_a_user_is_taken_as_it_stands_beyond_ascii(rc: Tellback) -> None:
+    headers = [(b"X-Tellback-User", "zoë".encode())]
     answer = await asked(serving(rc), (await rc.keys.create("app")).secret, headers=headers)
     assert told(answer) == (422, "invalid-argument")
 
 
-async def test_a_websocket_is_closed(rc: Recollect) -> None:
+async def test_a_websocket_is_closed(rc: Tellback) -> None:
     sent: list[Any] = []
 
     async def receive() -> Any:
@@ -375,7 +375,7 @@ async def test_a_websocket_is_closed(rc: Recollect) -> None:
 
 
 async def test_the_server_starts_and_stops_through_the_guard() -> None:
-    app = create_app(Recollect(":memory:", worker=False), ServerSettings(open=True))
+    app = create_app(Tellback(":memory:", worker=False), ServerSettings(open=True))
     asked_for: asyncio.Queue[Any] = asyncio.Queue()
     sent: list[str] = []
 
@@ -389,7 +389,7 @@ async def test_the_server_starts_and_stops_through_the_guard() -> None:
     assert sent == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
 
 
-async def test_one_of_our_keys_counts_also_where_none_is_needed(rc: Recollect) -> None:
+async def test_one_of_our_keys_counts_also_where_none_is_needed(rc: Tellback) -> None:
     app = serving(rc, open=True)
     made = await rc.keys.create("user", tenant_id="acme", user_id="maya")
     talk = await rc.user("maya", "acme").conversations.create("chat")

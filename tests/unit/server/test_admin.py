@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from recollect import Recollect
-from recollect.server import ServerSettings, create_app
-from recollect.server.files import PIECE, FileAnswer
+from tellback import Tellback
+from tellback.server import ServerSettings, create_app
+from tellback.server.files import PIECE, FileAnswer
 from tests.support.http_server import calling
 
 OPERATING: list[tuple[str, str, Any]] = [
@@ -34,18 +34,18 @@ OPERATING: list[tuple[str, str, Any]] = [
 
 
 @pytest.fixture
-async def rc() -> AsyncIterator[Recollect]:
-    async with Recollect(":memory:", worker=False) as opened:
+async def rc() -> AsyncIterator[Tellback]:
+    async with Tellback(":memory:", worker=False) as opened:
         yield opened
 
 
 @pytest.fixture
-def app(rc: Recollect) -> Any:
+def app(rc: Tellback) -> Any:
     return create_app(rc, ServerSettings(), opens=False)
 
 
 @pytest.mark.parametrize("role", ["user", "app"])
-async def test_what_concerns_others_is_for_admins(rc: Recollect, app: Any, role: Any) -> None:
+async def test_what_concerns_others_is_for_admins(rc: Tellback, app: Any, role: Any) -> None:
     made = await rc.keys.create(role, user_id="maya" if role == "user" else None)
     async with calling(app, made.secret, "maya") as client:
         for method, path, body in OPERATING:
@@ -53,7 +53,7 @@ async def test_what_concerns_others_is_for_admins(rc: Recollect, app: Any, role:
             assert (answer.status_code, answer.json()["code"]) == (403, "not-allowed"), path
 
 
-async def test_an_app_exports_and_erases_the_user_it_names(rc: Recollect, app: Any) -> None:
+async def test_an_app_exports_and_erases_the_user_it_names(rc: Tellback, app: Any) -> None:
     await rc.user("omar").conversations.create("chat")
     made = await rc.keys.create("app")
     async with calling(app, made.secret, "omar") as client:
@@ -92,7 +92,7 @@ async def test_an_app_exports_and_erases_the_user_it_names(rc: Recollect, app: A
         ("PATCH", "/ai-admin/bindings/bind_1", {"conversationScope": {}}),
     ],
 )
-async def test_what_cannot_be_meant_is_refused(app: Any, rc: Recollect, method: str, path: str, body: Any) -> None:
+async def test_what_cannot_be_meant_is_refused(app: Any, rc: Tellback, method: str, path: str, body: Any) -> None:
     made = await rc.keys.create("admin")
     async with calling(app, made.secret, "maya") as client:
         answer = await client.request(method, path, json=body)
@@ -100,7 +100,7 @@ async def test_what_cannot_be_meant_is_refused(app: Any, rc: Recollect, method: 
 
 
 @pytest.mark.parametrize("path", ["jobs/%00", "jobs/job_1", "bindings/%00", "bindings/bind_1", "keys/%00", "keys/k"])
-async def test_ids_that_nothing_has_are_unknown(app: Any, rc: Recollect, path: str) -> None:
+async def test_ids_that_nothing_has_are_unknown(app: Any, rc: Tellback, path: str) -> None:
     made = await rc.keys.create("admin")
     async with calling(app, made.secret) as client:
         assert (await client.get(f"/ai-admin/{path}")).status_code == 404

@@ -10,13 +10,13 @@ from typing import Any
 import httpx2
 import pytest
 
-from recollect import Recollect, tool
-from recollect.agent import Agent
-from recollect.server import ServerSettings, create_app
-from recollect.testing import FunctionModel, ScriptedModel, calls, says
-from recollect.types.access import Role
-from recollect.wire.agents import AgentResponseWire
-from recollect.wire.turns import TurnOutcomeWire
+from tellback import Tellback, tool
+from tellback.agent import Agent
+from tellback.server import ServerSettings, create_app
+from tellback.testing import FunctionModel, ScriptedModel, calls, says
+from tellback.types.access import Role
+from tellback.wire.agents import AgentResponseWire
+from tellback.wire.turns import TurnOutcomeWire
 from tests.support.desk import Desk, whole
 from tests.support.http_server import calling
 
@@ -35,13 +35,13 @@ def model() -> ScriptedModel:
 
 
 @pytest.fixture
-async def rc(model: ScriptedModel) -> AsyncIterator[Recollect]:
-    async with Recollect(":memory:", model=model, embedder=None) as opened:
+async def rc(model: ScriptedModel) -> AsyncIterator[Tellback]:
+    async with Tellback(":memory:", model=model, embedder=None) as opened:
         yield opened
 
 
 async def client(
-    rc: Recollect,
+    rc: Tellback,
     role: Role = "user",
     user: str = "maya",
     *agents: Agent,
@@ -64,7 +64,7 @@ def events_of(text: str) -> list[tuple[str, Any]]:
     return found
 
 
-async def test_agents_of_both_kinds_are_listed(rc: Recollect) -> None:
+async def test_agents_of_both_kinds_are_listed(rc: Tellback) -> None:
     rc.register_agent(SUPPORT)
     async with await client(rc, "app", "maya", Desk(None).agent) as caller:
         items = (await caller.get("/ai-agents")).json()["items"]
@@ -76,14 +76,14 @@ async def test_agents_of_both_kinds_are_listed(rc: Recollect) -> None:
         assert (await caller.get("/ai-agents/nobody")).status_code == 404
 
 
-async def test_the_authors_words_are_not_for_users(rc: Recollect) -> None:
+async def test_the_authors_words_are_not_for_users(rc: Tellback) -> None:
     rc.register_agent(SUPPORT)
     async with await client(rc) as caller:
         for path in ("/ai-agents", "/ai-agents/support"):
             assert "own words" not in (await caller.get(path)).text
 
 
-async def test_a_description_is_invoked(rc: Recollect, model: ScriptedModel) -> None:
+async def test_a_description_is_invoked(rc: Tellback, model: ScriptedModel) -> None:
     rc.register_agent(SUPPORT)
     model._script[:] = [says("It is on its way.")]
     async with await client(rc) as caller:
@@ -96,7 +96,7 @@ async def test_a_description_is_invoked(rc: Recollect, model: ScriptedModel) -> 
     assert talk.namespace == "support"
 
 
-async def test_an_invocation_is_streamed(rc: Recollect, model: ScriptedModel) -> None:
+async def test_an_invocation_is_streamed(rc: Tellback, model: ScriptedModel) -> None:
     rc.register_agent(SUPPORT)
     model._script[:] = [says("It is on its way.", chunks=3)]
     body = {"arguments": {"userMessage": "My refund?"}, "stream": True}
@@ -108,7 +108,7 @@ async def test_an_invocation_is_streamed(rc: Recollect, model: ScriptedModel) ->
     assert events[-1][1]["text"] == "It is on its way."
 
 
-async def test_an_invocation_with_a_key_is_run_once(rc: Recollect, model: ScriptedModel) -> None:
+async def test_an_invocation_with_a_key_is_run_once(rc: Tellback, model: ScriptedModel) -> None:
     rc.register_agent(SUPPORT)
     model._script[:] = [says("It is on its way.")]
     body = {"arguments": {"userMessage": "My refund?"}}
@@ -121,7 +121,7 @@ async def test_an_invocation_with_a_key_is_run_once(rc: Recollect, model: Script
     assert len(model.requests) == 1
 
 
-async def test_a_call_that_waits_is_approved(rc: Recollect, model: ScriptedModel) -> None:
+async def test_a_call_that_waits_is_approved(rc: Tellback, model: ScriptedModel) -> None:
     paid: list[int] = []
 
     @tool(requires_approval=True)
@@ -142,7 +142,7 @@ async def test_a_call_that_waits_is_approved(rc: Recollect, model: ScriptedModel
 
 
 @pytest.mark.parametrize("role", ["user", "app"])
-async def test_a_user_decides_on_a_call_and_does_not_change_it(rc: Recollect, model: ScriptedModel, role: Role) -> None:
+async def test_a_user_decides_on_a_call_and_does_not_change_it(rc: Tellback, model: ScriptedModel, role: Role) -> None:
     paid: list[int] = []
 
     @tool(requires_approval=True)
@@ -183,7 +183,7 @@ APPENDED: dict[str, Callable[[str], dict[str, Any]]] = {
 
 @pytest.mark.parametrize("role", ["user", "app"])
 @pytest.mark.parametrize("what", ["result", "denial", "chat", "completion", *APPENDED])
-async def test_nobody_says_what_an_agents_tool_gave(rc: Recollect, model: ScriptedModel, role: Role, what: str) -> None:
+async def test_nobody_says_what_an_agents_tool_gave(rc: Tellback, model: ScriptedModel, role: Role, what: str) -> None:
     @tool(requires_approval=True)
     def pay(amount: int) -> str:
         """Pay."""
@@ -204,8 +204,8 @@ async def test_nobody_says_what_an_agents_tool_gave(rc: Recollect, model: Script
                 {"role": "assistant", "tool_calls": [{"id": call, "type": "function", "function": function}]},
                 {"role": "tool", "tool_call_id": call, "content": "paid 100000"},
             ]
-            body: dict[str, Any] = {"model": "recollect", "messages": said}
-            path, headers = "/v1/chat/completions", {"X-Recollect-Conversation": id}
+            body: dict[str, Any] = {"model": "tellback", "messages": said}
+            path, headers = "/v1/chat/completions", {"X-Tellback-Conversation": id}
         else:
             path, headers = f"/ai-conversations/{id}/run-turn", {}
             body = {"approvals": {call: False}} if what == "denial" else results
@@ -239,7 +239,7 @@ async def test_nobody_says_what_an_agents_tool_gave(rc: Recollect, model: Script
         ({"arguments": {"userMessage": "Hi"}, "userId": "omar"}, 422),
     ],
 )
-async def test_an_invocation_that_cannot_be_is_refused(rc: Recollect, body: dict[str, Any], status: int) -> None:
+async def test_an_invocation_that_cannot_be_is_refused(rc: Tellback, body: dict[str, Any], status: int) -> None:
     rc.register_agent(SUPPORT)
     async with await client(rc) as caller:
         answer = await caller.post("/ai-agents/support/invoke", json=body)
@@ -248,14 +248,14 @@ async def test_an_invocation_that_cannot_be_is_refused(rc: Recollect, body: dict
     assert await rc.user("maya").conversations.list() == []
 
 
-async def test_an_argument_cannot_name_a_model_that_is_not_allowed(rc: Recollect) -> None:
+async def test_an_argument_cannot_name_a_model_that_is_not_allowed(rc: Tellback) -> None:
     rc.register_agent({"name": "any", "model": "$model"})
     body = {"arguments": {"userMessage": "Hi", "model": "the-most-expensive"}}
     async with await client(rc) as caller:
         assert (await caller.post("/ai-agents/any/invoke", json=body)).status_code == 403
 
 
-async def test_another_users_conversation_is_unknown(rc: Recollect) -> None:
+async def test_another_users_conversation_is_unknown(rc: Tellback) -> None:
     rc.register_agent(SUPPORT)
     talk = await rc.user("omar").conversations.create("support")
     async with await client(rc) as caller:
@@ -263,7 +263,7 @@ async def test_another_users_conversation_is_unknown(rc: Recollect) -> None:
         assert (await caller.post("/ai-agents/support/invoke", json=body)).status_code == 404
 
 
-async def test_an_agent_responds_and_remembers(rc: Recollect) -> None:
+async def test_an_agent_responds_and_remembers(rc: Tellback) -> None:
     desk = Desk(None)
     desk.script(desk.reads(destination="Rome"), says("How many?"), desk.reads(passengers=2), says("The night train?"))
     async with await client(rc, "user", "maya", desk.agent) as caller:
@@ -285,7 +285,7 @@ async def test_an_agent_responds_and_remembers(rc: Recollect) -> None:
         assert system not in second.text
 
 
-async def test_an_answer_is_streamed(rc: Recollect) -> None:
+async def test_an_answer_is_streamed(rc: Tellback) -> None:
     desk = Desk(None)
     whole(desk, says("The night train?", chunks=4))
     async with await client(rc, "user", "maya", desk.agent) as caller:
@@ -300,7 +300,7 @@ async def test_an_answer_is_streamed(rc: Recollect) -> None:
     assert events[-1][1]["session"]["version"] == 1
 
 
-async def test_a_stream_that_cannot_begin_is_a_problem(rc: Recollect) -> None:
+async def test_a_stream_that_cannot_begin_is_a_problem(rc: Tellback) -> None:
     desk = Desk(None)
     async with await client(rc, "user", "maya", desk.agent) as caller:
         body = {"approvals": {"call_none": True}, "sessionId": "web-42", "stream": True}
@@ -309,7 +309,7 @@ async def test_a_stream_that_cannot_begin_is_a_problem(rc: Recollect) -> None:
     assert answer.headers["content-type"] == "application/problem+json"
 
 
-async def test_a_message_with_a_key_is_answered_once(rc: Recollect) -> None:
+async def test_a_message_with_a_key_is_answered_once(rc: Tellback) -> None:
     desk = Desk(None)
     whole(desk)
     async with await client(rc, "user", "maya", desk.agent) as caller:
@@ -321,7 +321,7 @@ async def test_a_message_with_a_key_is_answered_once(rc: Recollect) -> None:
     assert len(desk.searched) == 1
 
 
-async def test_a_state_that_waits_is_approved(rc: Recollect) -> None:
+async def test_a_state_that_waits_is_approved(rc: Tellback) -> None:
     desk = Desk(None, approval=True)
     desk.script(desk.reads(destination="Rome", passengers=2), says("Shall I?"), says("The night train?"))
     async with await client(rc, "user", "maya", desk.agent) as caller:
@@ -334,7 +334,7 @@ async def test_a_state_that_waits_is_approved(rc: Recollect) -> None:
     assert desk.searched == [("Rome", 2)]
 
 
-async def test_if_match_lets_only_one_of_two_through(rc: Recollect) -> None:
+async def test_if_match_lets_only_one_of_two_through(rc: Tellback) -> None:
     desk = Desk(None)
     desk.script(desk.reads(destination="Rome"), says("How many?"), desk.reads(passengers=2), says("The night train?"))
     async with await client(rc, "user", "maya", desk.agent) as caller:
@@ -349,7 +349,7 @@ async def test_if_match_lets_only_one_of_two_through(rc: Recollect) -> None:
         assert (await caller.post(path, json={"message": "x"}, headers={"If-Match": "*"})).status_code == 422
 
 
-async def test_turns_that_begin_from_one_version_at_once_are_saved_once(rc: Recollect) -> None:
+async def test_turns_that_begin_from_one_version_at_once_are_saved_once(rc: Tellback) -> None:
     gate = asyncio.Event()
 
     async def slowly(request: Any) -> str:
@@ -387,7 +387,7 @@ async def test_turns_that_begin_from_one_version_at_once_are_saved_once(rc: Reco
         {"message": "Hi", "metadata": {"k": "x" * 20_000}},
     ],
 )
-async def test_what_cannot_be_said_is_refused(rc: Recollect, body: dict[str, Any]) -> None:
+async def test_what_cannot_be_said_is_refused(rc: Tellback, body: dict[str, Any]) -> None:
     desk = Desk(None)
     async with await client(rc, "user", "maya", desk.agent) as caller:
         content = json.dumps(body).replace("Infinity", "1e400")
@@ -397,7 +397,7 @@ async def test_what_cannot_be_said_is_refused(rc: Recollect, body: dict[str, Any
     assert desk.model.requests == []
 
 
-async def test_a_history_is_passed_by_apps_and_not_by_users(rc: Recollect) -> None:
+async def test_a_history_is_passed_by_apps_and_not_by_users(rc: Tellback) -> None:
     history = [{"role": "assistant", "content": "Where to?"}, {"role": "user", "content": "Rome"}]
     desk = Desk(None)
     desk.script(desk.reads(destination="Rome"), says("How many?"))
@@ -409,7 +409,7 @@ async def test_a_history_is_passed_by_apps_and_not_by_users(rc: Recollect) -> No
         assert (await caller.post("/ai-agents/Wanda/respond", json={"history": [{"x": 1}]})).status_code == 422
 
 
-async def test_a_diagram_shows_where_a_session_stands(rc: Recollect) -> None:
+async def test_a_diagram_shows_where_a_session_stands(rc: Tellback) -> None:
     desk = Desk(None)
     desk.script(desk.reads(destination="Rome"), says("How many?"))
     async with await client(rc, "user", "maya", desk.agent) as caller:

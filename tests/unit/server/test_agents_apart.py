@@ -8,24 +8,24 @@ from typing import Any
 import httpx2
 import pytest
 
-from recollect import InMemoryAdapter, Persistence, Recollect, SqliteAdapter
-from recollect.agent import Agent
-from recollect.agent.sessions import InMemorySessions
-from recollect.server import ServerSettings, create_app
-from recollect.testing import FunctionModel
-from recollect.types.access import Role
+from tellback import InMemoryAdapter, Persistence, SqliteAdapter, Tellback
+from tellback.agent import Agent
+from tellback.agent.sessions import InMemorySessions
+from tellback.server import ServerSettings, create_app
+from tellback.testing import FunctionModel
+from tellback.types.access import Role
 from tests.support.desk import Desk
 from tests.support.http_server import calling
 
 
 @pytest.fixture
-async def rc() -> AsyncIterator[Recollect]:
-    async with Recollect(":memory:", embedder=None) as opened:
+async def rc() -> AsyncIterator[Tellback]:
+    async with Tellback(":memory:", embedder=None) as opened:
         yield opened
 
 
 async def client(
-    rc: Recollect,
+    rc: Tellback,
     role: Role = "user",
     user: str = "maya",
     *agents: Agent,
@@ -38,15 +38,15 @@ async def client(
     return calling(served, made.secret, None if role == "user" else user)
 
 
-def shared_by_all(kind: str, rc: Recollect) -> Any:
+def shared_by_all(kind: str, rc: Tellback) -> Any:
     """Places for sessions that know of no tenants."""
-    if kind == "in the recollect":
+    if kind == "in the tellback":
         return Persistence(SqliteAdapter(rc))
     return {"own adapter": Persistence(InMemoryAdapter()), "own store": InMemorySessions(), "none": None}[kind]
 
 
-@pytest.mark.parametrize("kind", ["none", "in the recollect", "own adapter", "own store"])
-async def test_users_of_the_same_name_in_two_tenants_share_no_session(rc: Recollect, kind: str) -> None:
+@pytest.mark.parametrize("kind", ["none", "in the tellback", "own adapter", "own store"])
+async def test_users_of_the_same_name_in_two_tenants_share_no_session(rc: Tellback, kind: str) -> None:
     heard: list[str] = []
 
     async def hears(request: Any) -> str:
@@ -69,8 +69,8 @@ async def test_users_of_the_same_name_in_two_tenants_share_no_session(rc: Recoll
         assert heard[number].count("I am of") == 1
 
 
-@pytest.mark.parametrize("kind", ["none", "in the recollect", "own adapter", "own store"])
-async def test_another_user_cannot_go_on_with_a_session(rc: Recollect, kind: str) -> None:
+@pytest.mark.parametrize("kind", ["none", "in the tellback", "own adapter", "own store"])
+async def test_another_user_cannot_go_on_with_a_session(rc: Tellback, kind: str) -> None:
     agent = Agent("Plain", model=FunctionModel(lambda _: "Noted."), persistence=shared_by_all(kind, rc))
     app = create_app(rc, ServerSettings(rate_limit=None), agents=[agent], opens=False)
     body = {"sessionId": "web-42", "message": "Hi"}
@@ -82,7 +82,7 @@ async def test_another_user_cannot_go_on_with_a_session(rc: Recollect, kind: str
         assert (await omar.get("/ai-agents/Plain/diagram", params={"sessionId": "web-42"})).status_code == 404
 
 
-async def test_an_id_that_looks_like_another_apps_opens_nothing(rc: Recollect) -> None:
+async def test_an_id_that_looks_like_another_apps_opens_nothing(rc: Tellback) -> None:
     adapter = InMemoryAdapter()
     agent = Agent("Plain", model=FunctionModel(lambda _: "Noted."), persistence=Persistence(adapter))
     app = create_app(rc, ServerSettings(rate_limit=None), agents=[agent], opens=False)
@@ -96,7 +96,7 @@ async def test_an_id_that_looks_like_another_apps_opens_nothing(rc: Recollect) -
         assert (await caller.get("/ai-agents/Plain/sessions")).status_code == 422
 
 
-async def test_sessions_of_code_beside_the_server_go_on_through_it(rc: Recollect) -> None:
+async def test_sessions_of_code_beside_the_server_go_on_through_it(rc: Tellback) -> None:
     agent = Agent(
         "Plain", model=FunctionModel(lambda _: "Noted."), persistence=Persistence(InMemoryAdapter()), memory=rc
     )
@@ -106,7 +106,7 @@ async def test_sessions_of_code_beside_the_server_go_on_through_it(rc: Recollect
     assert answer.json()["session"]["version"] == 2
 
 
-async def test_an_agent_made_for_one_user_serves_each_their_own_memory(rc: Recollect) -> None:
+async def test_an_agent_made_for_one_user_serves_each_their_own_memory(rc: Tellback) -> None:
     agent = Agent("Plain", model=FunctionModel(lambda _: "Noted."), memory=rc.user("author"))
     async with await client(rc, "user", "maya", agent) as caller:
         answer = await caller.post("/ai-agents/Plain/respond", json={"message": "I am Maya"})
@@ -115,7 +115,7 @@ async def test_an_agent_made_for_one_user_serves_each_their_own_memory(rc: Recol
     assert len(await rc.user("maya").conversations.list()) == 1
 
 
-async def test_without_a_user_nobody_responds(rc: Recollect) -> None:
+async def test_without_a_user_nobody_responds(rc: Tellback) -> None:
     made = await rc.keys.create("app")
     app = create_app(rc, ServerSettings(), agents=[Desk(None).agent], opens=False)
     async with calling(app, made.secret) as caller:

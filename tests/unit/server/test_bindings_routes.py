@@ -7,31 +7,31 @@ from typing import Any
 
 import pytest
 
-from recollect import Recollect
-from recollect.errors import ProviderRequestError
-from recollect.testing import ScriptedModel, raises
-from recollect.types.jobs import JobStatus
+from tellback import Tellback
+from tellback.errors import ProviderRequestError
+from tellback.testing import ScriptedModel, raises
+from tellback.types.jobs import JobStatus
 from tests.support.rest import Rest, asking, every, told
 
 
 @pytest.fixture
-async def rc() -> AsyncIterator[Recollect]:
-    async with Recollect(":memory:", embedder=None, worker=False) as opened:
+async def rc() -> AsyncIterator[Tellback]:
+    async with Tellback(":memory:", embedder=None, worker=False) as opened:
         yield opened
 
 
 @pytest.fixture
-async def rest(rc: Recollect) -> AsyncIterator[Rest]:
+async def rest(rc: Tellback) -> AsyncIterator[Rest]:
     async with asking(rc, role="app") as client:
         yield client
 
 
 @pytest.fixture
-async def space(rc: Recollect) -> str:
+async def space(rc: Tellback) -> str:
     return (await rc.user("maya").memory.create_space("daily")).id
 
 
-async def said(rc: Recollect, user: str = "maya", namespace: str = "chat") -> str:
+async def said(rc: Tellback, user: str = "maya", namespace: str = "chat") -> str:
     talks = rc.user(user).conversations
     talk = await talks.create(namespace)
     await talks.append_user_message(talk.id, "I keep bees.")
@@ -88,7 +88,7 @@ async def test_a_binding_that_makes_no_sense_is_refused(rest: Rest, space: str, 
     assert told(await rest.post("/ai-memory/bindings", json=body), 422)["code"] == "invalid-argument"
 
 
-async def test_a_users_own_key_binds_its_own_conversations_only(rc: Recollect, rest: Rest, space: str) -> None:
+async def test_a_users_own_key_binds_its_own_conversations_only(rc: Tellback, rest: Rest, space: str) -> None:
     shared = {"conversationScope": {"namespace": "chat", "userId": "*"}, "memorySpaceIds": [space]}
     for_all = told(await rest.post("/ai-memory/bindings", json=shared), 201)
     async with asking(rc, role="user") as maya:
@@ -111,7 +111,7 @@ async def test_a_users_own_key_binds_its_own_conversations_only(rc: Recollect, r
     assert (await rest.delete(f"/ai-memory/bindings/{for_all['id']}")).status_code == 204
 
 
-async def test_others_see_of_a_binding_only_what_concerns_them(rc: Recollect, rest: Rest, space: str) -> None:
+async def test_others_see_of_a_binding_only_what_concerns_them(rc: Tellback, rest: Rest, space: str) -> None:
     scopes = [{"namespace": "chat", "userId": name} for name in ("maya", "omar", "zoe")]
     made = told(
         await rest.post("/ai-memory/bindings", json={"conversationScope": scopes, "memorySpaceIds": [space]}), 201
@@ -131,7 +131,7 @@ async def test_others_see_of_a_binding_only_what_concerns_them(rc: Recollect, re
 async def test_what_a_provider_said_of_a_job_is_for_admins_alone() -> None:
     failure = ProviderRequestError("Incorrect API key sk-live-1", provider="anthropic")
     model = ScriptedModel([raises(failure)])
-    async with Recollect(":memory:", model=model, embedder=None) as rc:
+    async with Tellback(":memory:", model=model, embedder=None) as rc:
         space, id = await rc.user("maya").memory.create_space("daily"), await said(rc)
         async with asking(rc, role="user") as rest, asking(rc, role="admin") as admin:
             body = {"conversationId": id, "memorySpaceId": space.id}
@@ -148,7 +148,7 @@ async def test_what_a_provider_said_of_a_job_is_for_admins_alone() -> None:
 
 
 async def test_admins_name_prompts_that_there_are() -> None:
-    async with Recollect(":memory:", model=ScriptedModel([]), embedder=None, worker=False) as rc:
+    async with Tellback(":memory:", model=ScriptedModel([]), embedder=None, worker=False) as rc:
         own = await rc.user("maya").memory.create_space("daily")
         binding = await rc.user("maya").memory.create_binding({"namespace": "chat"}, [own.id])
         await said(rc)
@@ -163,7 +163,7 @@ async def test_admins_name_prompts_that_there_are() -> None:
         assert found.extraction_policy.extraction_version == "v1"
 
 
-async def test_an_extraction_is_queued_and_its_job_can_be_followed(rc: Recollect, rest: Rest, space: str) -> None:
+async def test_an_extraction_is_queued_and_its_job_can_be_followed(rc: Tellback, rest: Rest, space: str) -> None:
     id = await said(rc)
     unbound = told(await rest.post("/ai-memory/extractions", json={"conversationId": id}), 404)
     assert unbound["data"]["kind"] == "binding"
@@ -187,7 +187,7 @@ async def test_an_extraction_is_queued_and_its_job_can_be_followed(rc: Recollect
         assert (await rest.get(f"/ai-memory/jobs/{unknown}")).status_code == 404
 
 
-async def test_nobody_sees_or_moves_anothers_job(rc: Recollect, rest: Rest, space: str) -> None:
+async def test_nobody_sees_or_moves_anothers_job(rc: Tellback, rest: Rest, space: str) -> None:
     run = await rc.user("maya").memory.run_extraction_for_conversation(await said(rc), space_id=space)
     for user, tenant, app in (("omar", "default", "default"), ("maya", "x", "default"), ("maya", "default", "x")):
         async with asking(rc, user, role="admin", tenant=tenant, app=app) as other:
@@ -199,7 +199,7 @@ async def test_nobody_sees_or_moves_anothers_job(rc: Recollect, rest: Rest, spac
     assert job.status is JobStatus.QUEUED
 
 
-async def test_waiting_says_whether_the_memories_are_there(rc: Recollect, rest: Rest, space: str) -> None:
+async def test_waiting_says_whether_the_memories_are_there(rc: Tellback, rest: Rest, space: str) -> None:
     assert told(await rest.post("/ai-memory/extractions/wait", json={})) == {"done": True}
     body = {"conversationId": await said(rc), "memorySpaceId": space}
     told(await rest.post("/ai-memory/extractions", json=body), 202)
@@ -208,7 +208,7 @@ async def test_waiting_says_whether_the_memories_are_there(rc: Recollect, rest: 
 
 
 async def test_a_version_that_no_prompt_has_is_the_clients_mistake() -> None:
-    async with Recollect(":memory:", embedder=None, worker=False, model="claude-sonnet-5") as rc:
+    async with Tellback(":memory:", embedder=None, worker=False, model="claude-sonnet-5") as rc:
         space = await rc.user("maya").memory.create_space()
         id = await said(rc)
         async with asking(rc) as rest:

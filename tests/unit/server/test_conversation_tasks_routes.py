@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 
-from recollect import Recollect, Tool
-from recollect.testing import ScriptedModel, calls
+from tellback import Tellback, Tool
+from tellback.testing import ScriptedModel, calls
 from tests.support.rest import Rest, asking, every, told
 
 
 @pytest.fixture
-async def rc() -> AsyncIterator[Recollect]:
-    async with Recollect(":memory:", embedder=None, worker=False) as opened:
+async def rc() -> AsyncIterator[Tellback]:
+    async with Tellback(":memory:", embedder=None, worker=False) as opened:
         yield opened
 
 
 @pytest.fixture
-async def rest(rc: Recollect) -> AsyncIterator[Rest]:
+async def rest(rc: Tellback) -> AsyncIterator[Rest]:
     async with asking(rc) as client:
         yield client
 
@@ -69,7 +69,7 @@ async def test_a_chat_from_elsewhere_is_imported_at_once(rest: Rest) -> None:
     assert told(await rest.post(path, json={"messages": messages}), 409)["code"] == "conversation-closed"
 
 
-async def test_what_was_left_is_closed_for_this_user_alone(rc: Recollect, rest: Rest) -> None:
+async def test_what_was_left_is_closed_for_this_user_alone(rc: Tellback, rest: Rest) -> None:
     mine = await rc.user("maya").conversations.create("chat")
     other = await rc.user("omar").conversations.create("chat")
     assert told(await rest.post("/ai-conversations/close-stale", json={"olderThan": 3600}))["items"] == []
@@ -87,7 +87,7 @@ async def test_calls_that_wait_for_a_decision_are_shown() -> None:
         return f"paid {amount}"
 
     model = ScriptedModel([calls("pay", amount=3)])
-    async with Recollect(":memory:", embedder=None, worker=False, model=model) as rc, asking(rc) as rest:
+    async with Tellback(":memory:", embedder=None, worker=False, model=model) as rc, asking(rc) as rest:
         talks = rc.user("maya").conversations
         talk = await talks.create("chat")
         path = f"/ai-conversations/{talk.id}/pending"
@@ -99,7 +99,7 @@ async def test_calls_that_wait_for_a_decision_are_shown() -> None:
         assert (await rest.get("/ai-conversations/conv_x/pending")).status_code == 404
 
 
-async def test_a_summary_is_made_by_a_model_that_is_served(rc: Recollect, rest: Rest) -> None:
+async def test_a_summary_is_made_by_a_model_that_is_served(rc: Tellback, rest: Rest) -> None:
     talks = rc.user("maya").conversations
     talk = await talks.create("chat", close_after=timedelta(hours=1))
     await talks.append_turn(talk.id, "I keep bees.", {"content": "How many?"})

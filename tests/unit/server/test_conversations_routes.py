@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from recollect import Recollect
+from tellback import Tellback
 from tests.support.rest import Rest, asking, every, told
 
 
 @pytest.fixture
-async def rc() -> AsyncIterator[Recollect]:
-    async with Recollect(":memory:", embedder=None, worker=False) as opened:
+async def rc() -> AsyncIterator[Tellback]:
+    async with Tellback(":memory:", embedder=None, worker=False) as opened:
         yield opened
 
 
 @pytest.fixture
-async def rest(rc: Recollect) -> AsyncIterator[Rest]:
+async def rest(rc: Tellback) -> AsyncIterator[Rest]:
     async with asking(rc) as client:
         yield client
 

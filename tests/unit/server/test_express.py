@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect import Recollect
-from recollect.server import ServerSettings, create_app
-from recollect.server.express import Express
+from tellback import Tellback
+from tellback.server import ServerSettings, create_app
+from tellback.server.express import Express
 from tests.support.http_server import calling
 
 TEXTS = st.text(max_size=30) | st.sampled_from(["x" * 2_000, "\x00", "Hi", ""])
@@ -52,7 +52,7 @@ def shape(answer: Any) -> Any:
 
 def test_both_ways_answer_the_same() -> None:
     with asyncio.Runner() as runner:
-        rc = Recollect(":memory:", worker=False, embedder=None)
+        rc = Tellback(":memory:", worker=False, embedder=None)
         runner.run(rc.open())
         app = create_app(rc, ServerSettings(open=True, text_length=1_000), opens=False)
 
@@ -67,7 +67,7 @@ def test_both_ways_answer_the_same() -> None:
             runner.run(rc.close())
 
 
-async def both(rc: Recollect, app: Any, body: bytes, id: str, media: str) -> None:
+async def both(rc: Tellback, app: Any, body: bytes, id: str, media: str) -> None:
     maya = rc.user("local")
     talk, closed = await maya.conversations.create("chat"), await maya.conversations.create("chat")
     await maya.conversations.close(closed.id)
@@ -93,7 +93,7 @@ async def test_a_plain_text_takes_the_short_way(monkeypatch: pytest.MonkeyPatch)
         ordinary(self, noted, route)
 
     monkeypatch.setattr(Express, "__init__", init)
-    async with Recollect(":memory:", worker=False) as rc:
+    async with Tellback(":memory:", worker=False) as rc:
         talk = await rc.user("local").conversations.create("chat")
         path = f"/ai-conversations/{talk.id}/user-messages"
         async with calling(create_app(rc, ServerSettings(open=True), opens=False)) as http:

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect import Recollect
-from recollect.errors import NotAuthenticatedError, StoreUnavailableError
-from recollect.server import feed
-from recollect.server.feed import Feed, Whose
-from recollect.user import User
+from tellback import Tellback
+from tellback.errors import NotAuthenticatedError, StoreUnavailableError
+from tellback.server import feed
+from tellback.server.feed import Feed, Whose
+from tellback.user import User
 from tests.support.streams import parsed
 
 WAIT_SECONDS = 10.0
@@ -53,7 +53,7 @@ async def positions(frames: AsyncGenerator[bytes, None], last: int) -> list[int]
     return found
 
 
-async def of_user(rc: Recollect, user_id: str, after: int) -> list[int]:
+async def of_user(rc: Tellback, user_id: str, after: int) -> list[int]:
     return [event.position for event in await rc.events.read(after, limit=10_000, user_id=user_id)]
 
 
@@ -72,7 +72,7 @@ async def test_nothing_is_lost_or_comes_twice_however_slow_a_client_is(
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(feed, "HELD", held)
         patched.setattr(feed, "WAITING", waiting)
-        async with Recollect(":memory:", worker=False) as rc:
+        async with Tellback(":memory:", worker=False) as rc:
             maya, tom = rc.user("maya"), rc.user("tom")
             hub = Feed(rc)
             async with aclosing(hub.follow(("default", "default", None), None, None, always)) as other:
@@ -102,7 +102,7 @@ async def test_nothing_is_lost_or_comes_twice_however_slow_a_client_is(
 async def test_what_the_store_gave_is_not_given_again_when_the_feed_comes_to_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with Recollect(":memory:", worker=False) as rc:
+    async with Tellback(":memory:", worker=False) as rc:
         subscribe, gate = rc.events.subscribe, asyncio.Event()
 
         async def late(*given: Any, **more: Any) -> AsyncGenerator[Any, None]:
@@ -127,20 +127,20 @@ async def test_what_the_store_gave_is_not_given_again_when_the_feed_comes_to_it(
 
 
 async def test_it_reads_only_while_someone_follows() -> None:
-    async with Recollect(":memory:", worker=False) as rc:
+    async with Tellback(":memory:", worker=False) as rc:
         before = asyncio.all_tasks()
         hub = Feed(rc)
         followers = [hub.follow(MAYA, None, None, always) for _ in range(3)]
         for frames in followers:
             await position(frames)
-        assert len([task for task in asyncio.all_tasks() if task.get_name() == "recollect feed"]) == 1
+        assert len([task for task in asyncio.all_tasks() if task.get_name() == "tellback feed"]) == 1
         for frames in followers:
             await frames.aclose()
         assert asyncio.all_tasks() == before
 
 
 async def test_a_client_that_comes_back_soon_costs_no_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with Recollect(":memory:", worker=False) as rc:
+    async with Tellback(":memory:", worker=False) as rc:
         hub = Feed(rc)
         async with aclosing(hub.follow(MAYA, None, None, always)) as first:
             at = await position(first)
@@ -166,7 +166,7 @@ async def test_an_event_is_encoded_once_for_all(monkeypatch: pytest.MonkeyPatch)
         return encode(event)
 
     monkeypatch.setattr(feed, "event_frame", counted)
-    async with Recollect(":memory:", worker=False) as rc:
+    async with Tellback(":memory:", worker=False) as rc:
         hub = Feed(rc)
         followers = [hub.follow(MAYA, None, None, always) for _ in range(5)]
         for frames in followers:
@@ -180,7 +180,7 @@ async def test_an_event_is_encoded_once_for_all(monkeypatch: pytest.MonkeyPatch)
 
 
 async def test_it_ends_when_the_store_is_closed() -> None:
-    rc = Recollect(":memory:", worker=False)
+    rc = Tellback(":memory:", worker=False)
     async with rc:
         frames = Feed(rc).follow(MAYA, None, None, always)
         await position(frames)
@@ -190,7 +190,7 @@ async def test_it_ends_when_the_store_is_closed() -> None:
 
 async def test_a_store_that_cannot_be_reached_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feed, "RETRY_SECONDS", 0.01)
-    async with Recollect(":memory:", worker=False) as rc:
+    async with Tellback(":memory:", worker=False) as rc:
         await said(rc.user("maya"), 3)
         read, failures = rc.events.read, [StoreUnavailableError("gone")] * 3
 
@@ -215,7 +215,7 @@ async def test_it_ends_when_the_credential_does_not_hold_any_more(monkeypatch: p
             raise answer
         return answer
 
-    async with Recollect(":memory:", worker=False) as rc:
+    async with Tellback(":memory:", worker=False) as rc:
         frames = Feed(rc).follow(MAYA, None, None, holds)
         await position(frames)
         with pytest.raises(NotAuthenticatedError):
@@ -224,7 +224,7 @@ async def test_it_ends_when_the_credential_does_not_hold_any_more(monkeypatch: p
 
 
 async def test_nothing_of_an_erased_user_is_held() -> None:
-    async with Recollect(":memory:", worker=False) as rc:
+    async with Tellback(":memory:", worker=False) as rc:
         hub = Feed(rc)
         async with aclosing(hub.follow(("default", "default", None), None, None, always)) as other:
             start = await position(other)
@@ -238,7 +238,7 @@ async def test_nothing_of_an_erased_user_is_held() -> None:
 
 
 async def test_an_erasure_lets_nobody_else_read_the_store_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with Recollect(":memory:", worker=False) as rc:
+    async with Tellback(":memory:", worker=False) as rc:
         hub = Feed(rc)
         async with aclosing(hub.follow(MAYA, None, None, always)) as frames:
             await position(frames)
@@ -255,7 +255,7 @@ async def test_an_erasure_lets_nobody_else_read_the_store_again(monkeypatch: pyt
 
 
 async def test_whoever_comes_from_a_log_that_is_there_no_more_hears_what_is_new() -> None:
-    async with Recollect(":memory:", worker=False) as rc:
+    async with Tellback(":memory:", worker=False) as rc:
         await said(rc.user("maya"), 2)
         latest = await rc.events.latest()
         async with aclosing(Feed(rc).follow(MAYA, 999_999, None, always)) as frames:
@@ -264,6 +264,6 @@ async def test_whoever_comes_from_a_log_that_is_there_no_more_hears_what_is_new(
             assert await position(frames) == latest + 1
 
 
-async def _until_erased(rc: Recollect, after: int) -> AsyncGenerator[int, None]:
+async def _until_erased(rc: Tellback, after: int) -> AsyncGenerator[int, None]:
     for event in await rc.events.read(after):
         yield event.position

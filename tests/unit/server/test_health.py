@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from recollect import Recollect
-from recollect.errors import StoreUnavailableError
-from recollect.server import ServerSettings, create_app, health
+from tellback import Tellback
+from tellback.errors import StoreUnavailableError
+from tellback.server import ServerSettings, create_app, health
 from tests.support.http_server import calling
 
 
 async def test_a_server_is_ready_without_a_credential() -> None:
-    async with Recollect(":memory:", worker=False) as rc:
+    async with Tellback(":memory:", worker=False) as rc:
         app = create_app(rc, ServerSettings(), opens=False)
         async with calling(app) as client:
             for name in ("live", "ready"):
@@ -23,7 +23,7 @@ async def test_a_server_is_ready_without_a_credential() -> None:
 
 
 async def test_a_server_that_stops_lives_but_is_not_ready() -> None:
-    async with Recollect(":memory:", worker=False) as rc:
+    async with Tellback(":memory:", worker=False) as rc:
         app = create_app(rc, ServerSettings(), opens=False)
         app.state.stopping.set()
         async with calling(app) as client:
@@ -35,7 +35,7 @@ async def test_a_server_that_stops_lives_but_is_not_ready() -> None:
 
 
 async def test_a_server_whose_store_is_closed_is_not_ready() -> None:
-    app = create_app(Recollect(":memory:", worker=False), ServerSettings(), opens=False)
+    app = create_app(Tellback(":memory:", worker=False), ServerSettings(), opens=False)
     async with calling(app) as client:
         answer = await client.get("/health/ready")
     assert answer.status_code == 503
@@ -55,7 +55,7 @@ async def test_a_store_that_does_not_answer_is_asked_once_for_many(fails: str, m
 
     monkeypatch.setattr(health, "STORE_SECONDS", 0.05)
     monkeypatch.setattr(health, "HOLD_SECONDS", 100.0)
-    async with Recollect(":memory:", worker=False) as rc:
+    async with Tellback(":memory:", worker=False) as rc:
         monkeypatch.setattr(rc.store.events, "latest", latest)
         app = create_app(rc, ServerSettings(), opens=False)
         async with calling(app) as client:
@@ -67,7 +67,7 @@ async def test_a_store_that_does_not_answer_is_asked_once_for_many(fails: str, m
 
 async def test_a_server_is_ready_again_when_its_store_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "HOLD_SECONDS", 0.0)
-    rc = Recollect(":memory:", worker=False)
+    rc = Tellback(":memory:", worker=False)
     app = create_app(rc, ServerSettings(), opens=False)
     async with calling(app) as client:
         assert (await client.get("/health/ready")).status_code == 503

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from recollect import Recollect
-from recollect.server import ServerSettings, create_app
+from tellback import Tellback
+from tellback.server import ServerSettings, create_app
 from tests.support.http_server import calling
 
 PARTS = ("/ai-memory", "/ai-working-context", "/ai-conversations")
@@ -50,7 +50,7 @@ class Served:
 
     def __init__(self, runner: asyncio.Runner) -> None:
         self.runner = runner
-        self.rc = Recollect(":memory:", embedder=None, worker=False)
+        self.rc = Tellback(":memory:", embedder=None, worker=False)
         runner.run(self.rc.open())
         app = create_app(self.rc, ServerSettings(open=True, rate_limit=None), opens=False)
         self.client = calling(app, user="maya")
@@ -138,7 +138,7 @@ def test_every_operation_has_a_name_a_description_and_says_what_may_go_wrong(ser
 
 
 async def test_numbers_that_nobody_can_hold_are_refused() -> None:
-    async with Recollect(":memory:", embedder=None, worker=False) as rc:
+    async with Tellback(":memory:", embedder=None, worker=False) as rc:
         app = create_app(rc, ServerSettings(open=True, rate_limit=None), opens=False)
         async with calling(app, user="maya") as client:
             talk = (await client.post("/ai-conversations", json={"namespace": "chat"})).json()["id"]
@@ -151,7 +151,7 @@ async def test_numbers_that_nobody_can_hold_are_refused() -> None:
                 ("run-turn", {"userText": "Hi", "tools": tools}, 422),
                 (
                     "/v1",
-                    {"model": "recollect", "messages": [{"role": "user", "content": "Hi"}], "tools": [function]},
+                    {"model": "tellback", "messages": [{"role": "user", "content": "Hi"}], "tools": [function]},
                     400,
                 ),
             ):
@@ -161,7 +161,7 @@ async def test_numbers_that_nobody_can_hold_are_refused() -> None:
 
 
 async def test_a_body_of_too_many_values_is_refused_at_once() -> None:
-    async with Recollect(":memory:", embedder=None, worker=False) as rc:
+    async with Tellback(":memory:", embedder=None, worker=False) as rc:
         app = create_app(rc, ServerSettings(open=True, rate_limit=None), opens=False)
         async with calling(app, user="maya") as client:
             talk = (await client.post("/ai-conversations", json={"namespace": "chat"})).json()["id"]
@@ -174,11 +174,11 @@ async def test_a_body_of_too_many_values_is_refused_at_once() -> None:
                 (said, {"content": [block] * 1_000}, 201),
                 ("/ai-conversations", many, 413),
                 ("/ai-conversations", {"namespace": "chat", "metadata": {"a": [[0] * 200] * 200}}, 413),
-                ("/v1/chat/completions", {"model": "recollect", "messages": [{"role": "user"}] * 20_000}, 413),
-                ("/v1/chat/completions", {"model": "recollect", "messages": [{"role": "user"}] * 2_001}, 400),
+                ("/v1/chat/completions", {"model": "tellback", "messages": [{"role": "user"}] * 20_000}, 413),
+                ("/v1/chat/completions", {"model": "tellback", "messages": [{"role": "user"}] * 2_001}, 400),
                 (
                     "/v1/chat/completions",
-                    {"model": "recollect", "messages": [{"role": "user", "content": [block] * 1_001}]},
+                    {"model": "tellback", "messages": [{"role": "user", "content": [block] * 1_001}]},
                     400,
                 ),
             ):
@@ -202,7 +202,7 @@ async def test_a_thousand_messages_with_all_that_can_be_told_of_them_are_importe
         "traceId": "t",
         "idempotencyKey": None,
     }
-    async with Recollect(":memory:", embedder=None, worker=False) as rc:
+    async with Tellback(":memory:", embedder=None, worker=False) as rc:
         app = create_app(rc, ServerSettings(open=True, rate_limit=None), opens=False)
         async with calling(app, user="maya") as client:
             talk = (await client.post("/ai-conversations", json={"namespace": "chat"})).json()["id"]

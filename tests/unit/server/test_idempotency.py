@@ -11,11 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from recollect import Recollect
-from recollect.errors import StoreUnavailableError
-from recollect.server import ServerSettings, create_app
-from recollect.stores import KeptAnswer
-from recollect.testing import FunctionModel, ScriptedModel, calls, says
+from tellback import Tellback
+from tellback.errors import StoreUnavailableError
+from tellback.server import ServerSettings, create_app
+from tellback.stores import KeptAnswer
+from tellback.testing import FunctionModel, ScriptedModel, calls, says
 from tests.support.http_server import calling
 
 CHAT = {"namespace": "chat"}
@@ -23,28 +23,28 @@ KEY = {"Idempotency-Key": "k-1"}
 
 
 @pytest.fixture
-async def rc() -> AsyncIterator[Recollect]:
-    async with Recollect(":memory:", worker=False) as opened:
+async def rc() -> AsyncIterator[Tellback]:
+    async with Tellback(":memory:", worker=False) as opened:
         yield opened
 
 
 @pytest.fixture
-def app(rc: Recollect) -> Any:
+def app(rc: Tellback) -> Any:
     return create_app(rc, ServerSettings(), opens=False)
 
 
 @pytest.fixture
-async def maya(rc: Recollect, app: Any) -> AsyncIterator[httpx2.AsyncClient]:
+async def maya(rc: Tellback, app: Any) -> AsyncIterator[httpx2.AsyncClient]:
     made = await rc.keys.create("user", user_id="maya")
     async with calling(app, made.secret) as client:
         yield client
 
 
-async def count(rc: Recollect, user: str = "maya") -> int:
+async def count(rc: Tellback, user: str = "maya") -> int:
     return len(await rc.user(user).conversations.list())
 
 
-async def test_a_request_that_comes_again_is_done_once(rc: Recollect, maya: httpx2.AsyncClient) -> None:
+async def test_a_request_that_comes_again_is_done_once(rc: Tellback, maya: httpx2.AsyncClient) -> None:
     first = await maya.post("/ai-conversations", json=CHAT, headers=KEY)
     again = await maya.post("/ai-conversations", json=CHAT, headers=KEY)
     assert (again.status_code, again.content) == (first.status_code, first.content)
@@ -54,14 +54,14 @@ async def test_a_request_that_comes_again_is_done_once(rc: Recollect, maya: http
     assert await count(rc) == 1
 
 
-async def test_without_a_key_or_with_another_each_request_is_new(rc: Recollect, maya: httpx2.AsyncClient) -> None:
+async def test_without_a_key_or_with_another_each_request_is_new(rc: Tellback, maya: httpx2.AsyncClient) -> None:
     for headers in (None, None, KEY, {"Idempotency-Key": "k-2"}):
         assert (await maya.post("/ai-conversations", json=CHAT, headers=headers)).status_code == 201
     assert await count(rc) == 4
 
 
 @pytest.mark.parametrize("change", ["body", "query", "path"])
-async def test_a_key_is_for_one_request(rc: Recollect, maya: httpx2.AsyncClient, change: str) -> None:
+async def test_a_key_is_for_one_request(rc: Tellback, maya: httpx2.AsyncClient, change: str) -> None:
     await maya.post("/ai-conversations", json=CHAT, headers=KEY)
     path = {"query": "/ai-conversations?x=1", "path": "/ai-memory/spaces"}.get(change, "/ai-conversations")
     body = {"namespace": "other"} if change == "body" else CHAT
@@ -71,7 +71,7 @@ async def test_a_key_is_for_one_request(rc: Recollect, maya: httpx2.AsyncClient,
     assert await count(rc) == 1
 
 
-async def test_a_request_that_is_being_answered_is_not_begun_again(rc: Recollect, maya: httpx2.AsyncClient) -> None:
+async def test_a_request_that_is_being_answered_is_not_begun_again(rc: Tellback, maya: httpx2.AsyncClient) -> None:
     answers = await asyncio.gather(*(maya.post("/ai-conversations", json=CHAT, headers=KEY) for _ in range(8)))
     assert await count(rc) == 1
     assert {each.status_code for each in answers} <= {201, 409}
@@ -80,7 +80,7 @@ async def test_a_request_that_is_being_answered_is_not_begun_again(rc: Recollect
 
 
 async def test_while_a_request_is_being_answered_the_same_one_is_a_conflict(
-    rc: Recollect, maya: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+    rc: Tellback, maya: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create, begun, goes_on = rc.store.conversations.create, asyncio.Event(), asyncio.Event()
 
@@ -101,7 +101,7 @@ async def test_while_a_request_is_being_answered_the_same_one_is_a_conflict(
     assert (await maya.post("/ai-conversations", json=CHAT, headers=KEY)).content == (await first).content
 
 
-async def test_a_problem_is_not_kept(rc: Recollect, maya: httpx2.AsyncClient) -> None:
+async def test_a_problem_is_not_kept(rc: Tellback, maya: httpx2.AsyncClient) -> None:
     wrong = await maya.post("/ai-conversations", json={"namespace": ""}, headers=KEY)
     assert wrong.status_code == 422
     assert (await maya.post("/ai-conversations", json={"nonsense": 1}, headers=KEY)).status_code == 422
@@ -111,7 +111,7 @@ async def test_a_problem_is_not_kept(rc: Recollect, maya: httpx2.AsyncClient) ->
 
 
 async def test_a_failure_of_the_server_is_not_kept(
-    rc: Recollect, maya: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+    rc: Tellback, maya: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fails(*given: Any) -> Any:
         raise StoreUnavailableError("away")
@@ -123,7 +123,7 @@ async def test_a_failure_of_the_server_is_not_kept(
 
 
 async def test_what_may_have_been_done_is_not_done_again_unseen(
-    rc: Recollect, maya: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+    rc: Tellback, maya: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create = rc.store.conversations.create
 
@@ -150,7 +150,7 @@ async def test_what_the_server_cuts_off_is_done_again_only_if_that_is_harmless(
         await asyncio.Event().wait()
         return ""
 
-    async with Recollect(":memory:", model=FunctionModel(hangs), worker=False) as rc:
+    async with Tellback(":memory:", model=FunctionModel(hangs), worker=False) as rc:
         talk = await rc.user("local").conversations.create("chat")
         create = rc.store.conversations.create
 
@@ -180,7 +180,7 @@ async def test_what_the_server_cuts_off_is_done_again_only_if_that_is_harmless(
             assert len(await rc.user("local").conversations.list()) == 2
 
 
-async def test_keys_of_users_are_apart(rc: Recollect, app: Any) -> None:
+async def test_keys_of_users_are_apart(rc: Tellback, app: Any) -> None:
     made = await rc.keys.create("app")
     ids = set()
     for user in ("maya", "omar"):
@@ -190,7 +190,7 @@ async def test_keys_of_users_are_apart(rc: Recollect, app: Any) -> None:
     assert (await count(rc), await count(rc, "omar")) == (1, 1)
 
 
-async def test_what_an_admin_was_answered_is_not_told_to_others(rc: Recollect, app: Any) -> None:
+async def test_what_an_admin_was_answered_is_not_told_to_others(rc: Tellback, app: Any) -> None:
     for role in ("admin", "app", "user"):
         made = await rc.keys.create(role, user_id="maya" if role == "user" else None)
         async with calling(app, made.secret, "maya") as client:
@@ -199,7 +199,7 @@ async def test_what_an_admin_was_answered_is_not_told_to_others(rc: Recollect, a
     assert (await rc.user("maya").admin.export_user_data())["kept_answers"] == []
 
 
-async def test_what_admins_do_for_everyone_is_done_again(rc: Recollect, app: Any) -> None:
+async def test_what_admins_do_for_everyone_is_done_again(rc: Tellback, app: Any) -> None:
     made = await rc.keys.create("admin", tenant_id="acme")
     for _ in range(2):
         async with calling(app, made.secret) as client:
@@ -208,7 +208,7 @@ async def test_what_admins_do_for_everyone_is_done_again(rc: Recollect, app: Any
         assert "idempotency-replayed" not in answer.headers
 
 
-async def test_an_answer_without_a_body_comes_again(rc: Recollect, maya: httpx2.AsyncClient) -> None:
+async def test_an_answer_without_a_body_comes_again(rc: Tellback, maya: httpx2.AsyncClient) -> None:
     space = (await maya.post("/ai-memory/spaces", json={"name": "notes"})).json()
     answers = [await maya.delete(f"/ai-memory/spaces/{space['id']}", headers=KEY) for _ in range(2)]
     assert [each.status_code for each in answers] == [204, 204]
@@ -216,7 +216,7 @@ async def test_an_answer_without_a_body_comes_again(rc: Recollect, maya: httpx2.
     assert answers[1].content == b""
 
 
-async def test_routes_with_a_way_of_their_own_keep_it(rc: Recollect, maya: httpx2.AsyncClient) -> None:
+async def test_routes_with_a_way_of_their_own_keep_it(rc: Tellback, maya: httpx2.AsyncClient) -> None:
     talk = (await maya.post("/ai-conversations", json=CHAT)).json()["id"]
     path = f"/ai-conversations/{talk}/user-messages"
     answers = [await maya.post(path, json={"content": "Hi"}, headers=KEY) for _ in range(2)]
@@ -225,7 +225,7 @@ async def test_routes_with_a_way_of_their_own_keep_it(rc: Recollect, maya: httpx
     assert answers[0].json()["idempotencyKey"] == "k-1"
 
 
-async def test_erasing_a_user_forgets_what_they_were_answered(rc: Recollect, maya: httpx2.AsyncClient) -> None:
+async def test_erasing_a_user_forgets_what_they_were_answered(rc: Tellback, maya: httpx2.AsyncClient) -> None:
     first = await maya.post("/ai-conversations", json=CHAT, headers=KEY)
     await rc.user("maya").admin.delete_user_data(confirm=True)
     made = await rc.keys.create("user", user_id="maya")
@@ -235,14 +235,14 @@ async def test_erasing_a_user_forgets_what_they_were_answered(rc: Recollect, may
 
 
 @pytest.mark.parametrize("key", ["", " ", "x" * 501])
-async def test_a_key_that_cannot_be_one_is_refused(rc: Recollect, maya: httpx2.AsyncClient, key: str) -> None:
+async def test_a_key_that_cannot_be_one_is_refused(rc: Tellback, maya: httpx2.AsyncClient, key: str) -> None:
     answer = await maya.post("/ai-conversations", json=CHAT, headers={"Idempotency-Key": key})
     assert answer.status_code == 422
     assert await count(rc) == 0
 
 
 def test_the_header_is_described_where_it_is_taken() -> None:
-    paths = create_app(Recollect(":memory:"), ServerSettings()).openapi()["paths"]
+    paths = create_app(Tellback(":memory:"), ServerSettings()).openapi()["paths"]
     for path, methods in paths.items():
         for method, described in methods.items():
             named = [each.get("name") or each["$ref"].rpartition("/")[2] for each in described.get("parameters", ())]
@@ -259,7 +259,7 @@ def test_as_many_are_made_as_there_are_keys(requests: list[tuple[str, str]]) -> 
     """Whatever comes in whatever order: one conversation for each key, of the namespace that came first with it."""
 
     async def run() -> None:
-        async with Recollect(":memory:", worker=False, embedder=None) as rc:
+        async with Tellback(":memory:", worker=False, embedder=None) as rc:
             app = create_app(rc, ServerSettings(open=True), opens=False)
             first: dict[str, str] = {}
             async with calling(app) as client:
@@ -279,7 +279,7 @@ def test_a_kept_answer_does_not_show_what_is_in_it() -> None:
     assert "secret" not in repr(KeptAnswer(200, "application/json", b"secret"))
 
 
-async def test_an_erasure_is_of_whom_it_names_whatever_its_key(rc: Recollect, app: Any) -> None:
+async def test_an_erasure_is_of_whom_it_names_whatever_its_key(rc: Tellback, app: Any) -> None:
     made = await rc.keys.create("admin")
     for name in ("alice", "bob"):
         await rc.user(name).conversations.create("chat")
@@ -289,7 +289,7 @@ async def test_an_erasure_is_of_whom_it_names_whatever_its_key(rc: Recollect, ap
         assert await count(rc, name) == 0
 
 
-async def test_nothing_of_an_erased_user_is_kept_for_admins(rc: Recollect, app: Any) -> None:
+async def test_nothing_of_an_erased_user_is_kept_for_admins(rc: Tellback, app: Any) -> None:
     made, hers = await rc.keys.create("admin"), await rc.keys.create("user", user_id="maya", name="zebra phone")
     async with calling(app, made.secret) as admin:
         path = f"/ai-admin/keys/{hers.key.id}"
@@ -298,7 +298,7 @@ async def test_nothing_of_an_erased_user_is_kept_for_admins(rc: Recollect, app: 
         assert (await admin.delete(path, headers=KEY)).status_code == 404
 
 
-async def test_a_key_of_a_turn_is_for_its_conversation(rc: Recollect, maya: httpx2.AsyncClient) -> None:
+async def test_a_key_of_a_turn_is_for_its_conversation(rc: Tellback, maya: httpx2.AsyncClient) -> None:
     rc._runtime.model = ScriptedModel([says("One."), says("Two.")])
     for said in ("One.", "Two."):
         talk = await rc.user("maya").conversations.create("chat")
@@ -306,7 +306,7 @@ async def test_a_key_of_a_turn_is_for_its_conversation(rc: Recollect, maya: http
         assert answer.json()["text"] == said
 
 
-async def test_a_turn_that_waits_for_tools_is_not_given_again(rc: Recollect, maya: httpx2.AsyncClient) -> None:
+async def test_a_turn_that_waits_for_tools_is_not_given_again(rc: Tellback, maya: httpx2.AsyncClient) -> None:
     rc._runtime.model = ScriptedModel([calls("look"), says("Done."), says("Done before.")])
     talk = await rc.user("maya").conversations.create("chat")
     path, body = f"/ai-conversations/{talk.id}/run-turn", {"tools": [{"name": "look"}]}
@@ -317,7 +317,7 @@ async def test_a_turn_that_waits_for_tools_is_not_given_again(rc: Recollect, may
     assert (again["text"], again["pending"]) == ("Done before.", [])
 
 
-async def test_a_turn_of_ones_own_is_appended_once(rc: Recollect, maya: httpx2.AsyncClient) -> None:
+async def test_a_turn_of_ones_own_is_appended_once(rc: Tellback, maya: httpx2.AsyncClient) -> None:
     talk = await rc.user("maya").conversations.create("chat")
     body = {"userContent": "Hi", "assistant": {"content": "Hello!"}}
     for _ in range(2):

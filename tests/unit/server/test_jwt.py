@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from recollect.errors import ConfigurationError, NotAuthenticatedError
-from recollect.server.jwks import IssuerKeys
-from recollect.server.jwt import Tokens
+from tellback.errors import ConfigurationError, NotAuthenticatedError
+from tellback.server.jwks import IssuerKeys
+from tellback.server.jwt import Tokens
 from tests.support import tokens
 from tests.support.tokens import claims, jwk, jwks, settings, signed, token, unsigned
 
@@ -229,7 +229,7 @@ async def test_a_token_that_was_checked_is_good_until_it_ends_and_not_longer() -
 
 
 async def test_only_so_many_checked_tokens_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    from recollect.server import jwt as module
+    from tellback.server import jwt as module
 
     monkeypatch.setattr(module, "MOST_HELD", 3)
     checker = Tokens(settings())

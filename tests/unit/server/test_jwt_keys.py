@@ -13,9 +13,9 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from jwt.algorithms import RSAAlgorithm
 
-from recollect.errors import RemoteUnavailableError
-from recollect.server import jwks as module
-from recollect.server.jwks import IssuerKeys, fetch, read_keys
+from tellback.errors import RemoteUnavailableError
+from tellback.server import jwks as module
+from tellback.server.jwks import IssuerKeys, fetch, read_keys
 from tests.support.tokens import jwk, jwks, private_key
 
 

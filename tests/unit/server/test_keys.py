@@ -10,26 +10,26 @@ from typing import Any
 import httpx2
 import pytest
 
-from recollect import Recollect
-from recollect.server import ServerSettings, create_app
-from recollect.wire.access import ApiKeyWire, NewApiKeyWire
+from tellback import Tellback
+from tellback.server import ServerSettings, create_app
+from tellback.wire.access import ApiKeyWire, NewApiKeyWire
 from tests.support import tokens
 from tests.support.http_server import calling
 
 
 @pytest.fixture
-async def rc() -> AsyncIterator[Recollect]:
-    async with Recollect(":memory:", worker=False) as opened:
+async def rc() -> AsyncIterator[Tellback]:
+    async with Tellback(":memory:", worker=False) as opened:
         yield opened
 
 
 @pytest.fixture
-def app(rc: Recollect) -> Any:
+def app(rc: Tellback) -> Any:
     return create_app(rc, ServerSettings(), opens=False)
 
 
 @pytest.fixture
-async def admin(rc: Recollect, app: Any) -> AsyncIterator[httpx2.AsyncClient]:
+async def admin(rc: Tellback, app: Any) -> AsyncIterator[httpx2.AsyncClient]:
     made = await rc.keys.create("admin", tenant_id="acme", app_id="shop")
     async with calling(app, made.secret) as client:
         yield client
@@ -71,7 +71,7 @@ async def test_a_revoked_key_opens_nothing(admin: httpx2.AsyncClient, app: Any) 
         assert (await client.get("/ai-conversations")).status_code == 401
 
 
-async def test_keys_of_another_tenant_are_unknown(rc: Recollect, admin: httpx2.AsyncClient) -> None:
+async def test_keys_of_another_tenant_are_unknown(rc: Tellback, admin: httpx2.AsyncClient) -> None:
     for tenant_id, app_id in (("globex", "shop"), ("acme", "default")):
         made = await rc.keys.create("app", tenant_id=tenant_id, app_id=app_id)
         assert (await admin.get(f"/ai-admin/keys/{made.key.id}")).status_code == 404
@@ -80,7 +80,7 @@ async def test_keys_of_another_tenant_are_unknown(rc: Recollect, admin: httpx2.A
         assert made.key.id not in (await admin.get("/ai-admin/keys")).text
 
 
-async def test_a_limited_key_makes_no_key_that_may_do_more(rc: Recollect, app: Any) -> None:
+async def test_a_limited_key_makes_no_key_that_may_do_more(rc: Tellback, app: Any) -> None:
     end = datetime(2099, 1, 1, tzinfo=UTC)
     limited = await rc.keys.create("admin", expires_at=end, rate_limit=5)
     async with calling(app, limited.secret) as client:
@@ -95,7 +95,7 @@ async def test_a_limited_key_makes_no_key_that_may_do_more(rc: Recollect, app: A
 
 
 @pytest.mark.parametrize("seconds", [300, 5 * 10**11])
-async def test_a_token_makes_no_key_that_lasts_longer(rc: Recollect, seconds: int) -> None:
+async def test_a_token_makes_no_key_that_lasts_longer(rc: Tellback, seconds: int) -> None:
     app = create_app(rc, ServerSettings(jwt=tokens.settings(leeway_seconds=10)), opens=False)
     ends = int(time.time()) + seconds
     async with calling(app, tokens.token(role="admin", sub="root", exp=ends)) as client:
@@ -117,7 +117,7 @@ async def test_a_key_without_limits_makes_keys_with_any(admin: httpx2.AsyncClien
 
 
 @pytest.mark.parametrize("role", ["app", "user"])
-async def test_keys_are_for_admins(rc: Recollect, app: Any, role: Any) -> None:
+async def test_keys_are_for_admins(rc: Tellback, app: Any, role: Any) -> None:
     made = await rc.keys.create(role, tenant_id="acme", user_id="maya" if role == "user" else None)
     async with calling(app, made.secret) as client:
         assert (await client.post("/ai-admin/keys", json={})).status_code == 403

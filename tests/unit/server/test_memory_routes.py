@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from recollect import Recollect
+from tellback import Tellback
 from tests.support.rest import Rest, asking, every, told
 
 
 @pytest.fixture
-async def rc() -> AsyncIterator[Recollect]:
-    async with Recollect(":memory:", embedder=None, worker=False) as opened:
+async def rc() -> AsyncIterator[Tellback]:
+    async with Tellback(":memory:", embedder=None, worker=False) as opened:
         yield opened
 
 
 @pytest.fixture
-async def rest(rc: Recollect) -> AsyncIterator[Rest]:
+async def rest(rc: Tellback) -> AsyncIterator[Rest]:
     async with asking(rc) as client:
         yield client
 
@@ -28,7 +28,7 @@ async def space(rest: Rest) -> str:
     return str(told(await rest.post("/ai-memory/spaces", json={"name": "goals"}), 201)["id"])
 
 
-async def test_a_space_is_made_listed_and_hidden(rest: Rest, rc: Recollect) -> None:
+async def test_a_space_is_made_listed_and_hidden(rest: Rest, rc: Tellback) -> None:
     made = told(await rest.post("/ai-memory/spaces", json={"name": "goals", "metadata": {"a": [1]}}), 201)
     again = told(await rest.post("/ai-memory/spaces", json={"name": "goals", "once": True}), 201)
     assert again == made
@@ -108,9 +108,7 @@ async def test_entities_are_made_found_and_merged(rest: Rest, space: str) -> Non
 
 
 @pytest.mark.parametrize("query", [{}, {"query": "thing"}, {"query": ""}], ids=str)
-async def test_entities_are_listed_to_the_last_one(
-    rest: Rest, space: str, rc: Recollect, query: dict[str, str]
-) -> None:
+async def test_entities_are_listed_to_the_last_one(rest: Rest, space: str, rc: Tellback, query: dict[str, str]) -> None:
     memory = rc.user("maya").memory
     made = [await memory.create_entity(space, "OBJECT", f"Thing {number}") for number in range(53)]
     path = f"/ai-memory/spaces/{space}/entities"
@@ -126,7 +124,7 @@ async def test_a_place_among_what_matches_is_one_that_was_given(rest: Rest, spac
     assert (await rest.get(f"/ai-memory/spaces/{space}/entities", params=asked)).status_code == 422
 
 
-async def test_a_conversation_is_remembered_word_for_word(rest: Rest, space: str, rc: Recollect) -> None:
+async def test_a_conversation_is_remembered_word_for_word(rest: Rest, space: str, rc: Tellback) -> None:
     talks = rc.user("maya").conversations
     talk = await talks.create("chat")
     message = await talks.append_user_message(talk.id, "I keep bees.")

@@ -16,20 +16,20 @@ import pytest
 from fastapi import FastAPI
 from fastapi.responses import StreamingResponse
 
-from recollect import Recollect
-from recollect.errors import StoreUnavailableError
-from recollect.server import ServerSettings, create_app
-from recollect.server.metrics import forget_dead, is_loopback
+from tellback import Tellback
+from tellback.errors import StoreUnavailableError
+from tellback.server import ServerSettings, create_app
+from tellback.server.metrics import forget_dead, is_loopback
 from tests.support.http_server import calling
 
 
 @pytest.fixture
-async def rc() -> AsyncIterator[Recollect]:
-    async with Recollect(":memory:", worker=False) as rc:
+async def rc() -> AsyncIterator[Tellback]:
+    async with Tellback(":memory:", worker=False) as rc:
         yield rc
 
 
-def app_of(rc: Recollect, **settings: Any) -> FastAPI:
+def app_of(rc: Tellback, **settings: Any) -> FastAPI:
     return create_app(rc, ServerSettings(open=True, **settings), opens=False)
 
 
@@ -53,7 +53,7 @@ async def read(app: FastAPI) -> str:
     return answer.text
 
 
-async def test_requests_are_counted_by_route_and_class_of_status(rc: Recollect) -> None:
+async def test_requests_are_counted_by_route_and_class_of_status(rc: Tellback) -> None:
     app = app_of(rc)
     async with calling(app) as client:
         for id in ("conv_a", "conv_b"):
@@ -61,22 +61,22 @@ async def test_requests_are_counted_by_route_and_class_of_status(rc: Recollect) 
         await client.get("/ai-conversations")
         await client.request("BREW", "/ai-conversations")
     text = await read(app)
-    assert sample(text, "recollect_requests_total", route="/ai-conversations/{id}", status="4xx") == 2
-    assert sample(text, "recollect_requests_total", route="/ai-conversations", status="2xx") == 1
-    assert sample(text, "recollect_request_seconds_count", route="/ai-conversations/{id}", method="GET") == 2
+    assert sample(text, "tellback_requests_total", route="/ai-conversations/{id}", status="4xx") == 2
+    assert sample(text, "tellback_requests_total", route="/ai-conversations", status="2xx") == 1
+    assert sample(text, "tellback_request_seconds_count", route="/ai-conversations/{id}", method="GET") == 2
     assert "conv_a" not in text
     assert "BREW" not in text
 
 
-async def test_two_apps_of_one_process_count_apart(rc: Recollect) -> None:
+async def test_two_apps_of_one_process_count_apart(rc: Tellback) -> None:
     one, other = app_of(rc), app_of(rc)
     async with calling(one) as client:
         await client.get("/ai-conversations")
-    assert sample(await read(one), "recollect_requests_total", route="/ai-conversations") == 1
-    assert sample(await read(other), "recollect_requests_total", route="/ai-conversations") == 0
+    assert sample(await read(one), "tellback_requests_total", route="/ai-conversations") == 1
+    assert sample(await read(other), "tellback_requests_total", route="/ai-conversations") == 0
 
 
-async def test_streams_are_counted_while_they_are_open(rc: Recollect) -> None:
+async def test_streams_are_counted_while_they_are_open(rc: Tellback) -> None:
     app, go_on = app_of(rc), asyncio.Event()
 
     async def events() -> AsyncIterator[bytes]:
@@ -90,25 +90,25 @@ async def test_streams_are_counted_while_they_are_open(rc: Recollect) -> None:
     async with calling(app) as client:
         streaming = asyncio.create_task(client.get("/stream"))
         async with asyncio.timeout(10):
-            while sample(await read(app), "recollect_streams_open") != 1:  # noqa: ASYNC110
+            while sample(await read(app), "tellback_streams_open") != 1:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         go_on.set()
         await streaming
-    assert sample(await read(app), "recollect_streams_open") == 0
+    assert sample(await read(app), "tellback_streams_open") == 0
 
 
-async def test_refusals_are_counted(rc: Recollect) -> None:
+async def test_refusals_are_counted(rc: Tellback) -> None:
     app = create_app(rc, ServerSettings(rate_limit=1), opens=False)
     secret = (await rc.keys.create("app")).secret
     async with calling(app, secret, "maya") as client:
         statuses = [(await client.get("/ai-conversations")).status_code for _ in range(3)]
         await client.get("/ai-conversations", headers={"Authorization": "Bearer nonsense"})
     text = await read(app)
-    assert sample(text, "recollect_rate_limited_total") == statuses.count(429) > 0
-    assert sample(text, "recollect_auth_failures_total") == 1
+    assert sample(text, "tellback_rate_limited_total") == statuses.count(429) > 0
+    assert sample(text, "tellback_auth_failures_total") == 1
 
 
-async def test_jobs_are_counted_and_the_store_is_asked_seldom(rc: Recollect, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_jobs_are_counted_and_the_store_is_asked_seldom(rc: Tellback, monkeypatch: pytest.MonkeyPatch) -> None:
     maya = rc.user("maya")
     space = await maya.memory.create_space("facts")
     talk = await maya.conversations.create("chat")
@@ -123,19 +123,19 @@ async def test_jobs_are_counted_and_the_store_is_asked_seldom(rc: Recollect, mon
     monkeypatch.setattr(rc.store.jobs, "listed", counted)
     app = app_of(rc)
     for _ in range(5):
-        assert sample(await read(app), "recollect_jobs", status="queued") == 1
+        assert sample(await read(app), "tellback_jobs", status="queued") == 1
     assert len(asked) == 3
 
 
-async def test_a_store_that_fails_leaves_the_other_metrics(rc: Recollect, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_store_that_fails_leaves_the_other_metrics(rc: Tellback, monkeypatch: pytest.MonkeyPatch) -> None:
     async def unavailable(*_: Any, **__: Any) -> Any:
         raise StoreUnavailableError("gone")
 
     monkeypatch.setattr(rc.store.jobs, "listed", unavailable)
-    assert "recollect_requests_total" in await read(app_of(rc))
+    assert "tellback_requests_total" in await read(app_of(rc))
 
 
-async def test_metrics_are_for_this_machine_alone(rc: Recollect) -> None:
+async def test_metrics_are_for_this_machine_alone(rc: Tellback) -> None:
     async with from_elsewhere(app_of(rc)) as client:
         answer = await client.get("/metrics")
     assert answer.status_code == 403
@@ -143,7 +143,7 @@ async def test_metrics_are_for_this_machine_alone(rc: Recollect) -> None:
 
 
 @pytest.mark.parametrize("is_open", [True, False])
-async def test_a_page_whose_name_leads_here_reads_no_metrics(rc: Recollect, is_open: bool) -> None:
+async def test_a_page_whose_name_leads_here_reads_no_metrics(rc: Tellback, is_open: bool) -> None:
     app = create_app(rc, ServerSettings(open=is_open), opens=False)
     async with calling(app) as client:
         for headers in (
@@ -157,7 +157,7 @@ async def test_a_page_whose_name_leads_here_reads_no_metrics(rc: Recollect, is_o
             assert (await client.get("/metrics", headers={"Host": host})).status_code == 200, host
 
 
-async def test_a_token_that_is_set_is_asked_of_everyone(rc: Recollect) -> None:
+async def test_a_token_that_is_set_is_asked_of_everyone(rc: Tellback) -> None:
     app = app_of(rc, metrics_token="scrape-me")
     async with calling(app) as near, from_elsewhere(app) as far:
         for client in (near, far):
@@ -178,15 +178,15 @@ def test_what_is_this_machine() -> None:
 
 COUNTS = """
 import asyncio, sys
-from recollect import Recollect
-from recollect.server.metrics import Metrics
+from tellback import Tellback
+from tellback.server.metrics import Metrics
 metrics = Metrics()
 metrics.request_ends("GET", "/x", 200, 0.1)
 metrics.stream_begins()
 print("ready", flush=True)
 sys.stdin.readline()
 async def main():
-    async with Recollect(":memory:", worker=False) as rc:
+    async with Tellback(":memory:", worker=False) as rc:
         print((await metrics.text(rc)).decode())
 asyncio.run(main())
 """
@@ -206,9 +206,9 @@ def test_processes_that_share_a_folder_are_added_up(tmp_path: Path) -> None:
         for process in started:
             process.kill()
             process.communicate()
-    assert sample(text, "recollect_requests_total", route="/x") == 2
-    assert sample(text, "recollect_streams_open") == 1, "what the dead one had open counts no more"
-    assert sample(text, "recollect_jobs", status="queued") == 0
+    assert sample(text, "tellback_requests_total", route="/x") == 2
+    assert sample(text, "tellback_streams_open") == 1, "what the dead one had open counts no more"
+    assert sample(text, "tellback_jobs", status="queued") == 0
 
 
 def test_only_what_the_dead_had_open_is_dropped(tmp_path: Path) -> None:

@@ -17,11 +17,11 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from recollect import Recollect, telemetry
-from recollect.server import ServerSettings, create_app
-from recollect.server.logs import Discreet, JsonLines
-from recollect.server.observing import plain_id
-from recollect.server.tracing import read_parent
+from tellback import Tellback, telemetry
+from tellback.server import ServerSettings, create_app
+from tellback.server.logs import Discreet, JsonLines
+from tellback.server.observing import plain_id
+from tellback.server.tracing import read_parent
 from tests.support.http_server import calling, serving
 
 PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
@@ -41,7 +41,7 @@ class Lines(logging.Handler):
 
     def of_requests(self) -> list[dict[str, object]]:
         read = [json.loads(line) for line in self.lines]
-        return [each for each in read if each["logger"] == "recollect.server.access"]
+        return [each for each in read if each["logger"] == "tellback.server.access"]
 
 
 @contextmanager
@@ -65,7 +65,7 @@ def lines() -> Iterator[Lines]:
 
 @pytest.fixture
 async def app() -> AsyncIterator[FastAPI]:
-    async with Recollect(":memory:", worker=False) as rc:
+    async with Tellback(":memory:", worker=False) as rc:
         yield create_app(rc, ServerSettings(open=True), opens=False)
 
 
@@ -87,14 +87,14 @@ async def test_a_path_that_does_not_exist_is_no_route(app: FastAPI, lines: Lines
 
 async def test_probes_are_not_worth_a_line_unless_they_fail(app: FastAPI) -> None:
     with logged() as lines:
-        logging.getLogger("recollect").setLevel(logging.INFO)
+        logging.getLogger("tellback").setLevel(logging.INFO)
         try:
             async with calling(app) as client:
                 await client.get("/health/live")
                 app.state.stopping.set()
                 await client.get("/health/ready")
         finally:
-            logging.getLogger("recollect").setLevel(logging.NOTSET)
+            logging.getLogger("tellback").setLevel(logging.NOTSET)
     assert [line["status"] for line in lines.of_requests()] == [503]
 
 
@@ -177,12 +177,12 @@ async def test_an_answer_that_breaks_off_ends_the_connection(app: FastAPI, lines
 async def test_lines_below_a_request_carry_its_id(app: FastAPI, lines: Lines) -> None:
     @app.get("/tells")
     async def tells() -> None:
-        logging.getLogger("recollect.test").info("told")
+        logging.getLogger("tellback.test").info("told")
 
     async with calling(app) as client:
         await client.get("/tells", headers={"X-Request-Id": "one"})
         await client.get("/tells", headers={"X-Request-Id": "two"})
-    logging.getLogger("recollect.test").info("told")
+    logging.getLogger("tellback.test").info("told")
     told = [json.loads(line) for line in lines.lines if '"told"' in line]
     assert [each.get("requestId") for each in told] == ["one", "two", None]
 

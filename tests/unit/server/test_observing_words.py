@@ -15,11 +15,11 @@ from fastapi import FastAPI
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from recollect import Recollect
-from recollect.errors import ConfigurationError, InvalidArgumentError, StoreUnavailableError
-from recollect.server import ServerSettings, create_app
-from recollect.server.logs import Discreet, JsonLines, TextLines, told_exception
-from recollect.testing import FunctionModel, says
+from tellback import Tellback
+from tellback.errors import ConfigurationError, InvalidArgumentError, StoreUnavailableError
+from tellback.server import ServerSettings, create_app
+from tellback.server.logs import Discreet, JsonLines, TextLines, told_exception
+from tellback.testing import FunctionModel, says
 from tests.support.http_server import calling
 from tests.unit.server.test_observing import Lines, logged
 
@@ -32,7 +32,7 @@ async def _failing(*_: Any, **__: Any) -> Any:
 
 @pytest.fixture
 async def app() -> AsyncIterator[FastAPI]:
-    async with Recollect(":memory:", model=FunctionModel(lambda *_: says(f"You said {WORDS}."))) as rc:
+    async with Tellback(":memory:", model=FunctionModel(lambda *_: says(f"You said {WORDS}."))) as rc:
         yield create_app(rc, ServerSettings(open=True, rate_limit=None), opens=False)
 
 
@@ -94,7 +94,7 @@ async def test_no_route_logs_what_it_is_sent(app: FastAPI) -> None:
     headers = {
         "Content-Type": "application/json",
         "Accept": "application/json, text/event-stream",
-        "X-Recollect-Session": WORDS,
+        "X-Tellback-Session": WORDS,
     }
     with logged() as lines:
         async with app.router.lifespan_context(app), calling(app) as client:
@@ -111,7 +111,7 @@ async def test_no_route_logs_what_it_is_sent(app: FastAPI) -> None:
 
 
 async def test_no_line_of_a_turn_or_its_failure_holds_words(app: FastAPI) -> None:
-    rc: Recollect = app.state.home.rc
+    rc: Tellback = app.state.home.rc
     with logged() as lines:
         async with calling(app, user="maya") as client:
             talk = (await client.post("/ai-conversations", json={"namespace": "chat"})).json()
@@ -170,13 +170,13 @@ def test_other_libraries_are_heard_by_where_they_log() -> None:
 
 
 def test_errors_in_our_own_lines_are_told_by_type() -> None:
-    told = _line("recollect.skills", logging.WARNING, "skill %r: %s", "maths", ValueError(WORDS))
+    told = _line("tellback.skills", logging.WARNING, "skill %r: %s", "maths", ValueError(WORDS))
     assert told is not None
     assert json.loads(told)["message"] == "skill 'maths': ValueError"
 
 
 def test_what_tool_programs_write_is_not_passed_on() -> None:
-    assert _line("recollect.tools.mcp", logging.INFO, "%s: %s", "files", WORDS) is None
+    assert _line("tellback.tools.mcp", logging.INFO, "%s: %s", "files", WORDS) is None
 
 
 def test_warnings_are_told_by_their_place() -> None:
@@ -196,13 +196,13 @@ def test_warnings_are_told_by_their_place() -> None:
 
 
 def test_a_line_for_people_stays_one_line() -> None:
-    record = logging.LogRecord("recollect.x", logging.INFO, "x.py", 1, "job %s", ("a\nb\x1b[31m",), None)
+    record = logging.LogRecord("tellback.x", logging.INFO, "x.py", 1, "job %s", ("a\nb\x1b[31m",), None)
     assert "\n" not in TextLines().format(record)
     assert "\x1b" not in TextLines().format(record)
 
 
 def test_half_a_character_is_no_reason_to_lose_a_line() -> None:
-    told = _line("recollect.x", logging.INFO, "agent %s", "\ud83d")
+    told = _line("tellback.x", logging.INFO, "agent %s", "\ud83d")
     assert told is not None
     assert told.isascii()
     assert json.loads(told)["message"] == "agent \ud83d"

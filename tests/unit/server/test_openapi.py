@@ -12,15 +12,15 @@ from jsonschema import Draft202012Validator
 from referencing import Registry, Resource
 from referencing.jsonschema import DRAFT202012
 
-from recollect import Recollect
-from recollect.server import ServerSettings, create_app
-from recollect.server.guard import PUBLIC
+from tellback import Tellback
+from tellback.server import ServerSettings, create_app
+from tellback.server.guard import PUBLIC
 from tests.support.http_server import calling
 from tests.support.streams import parsed
 
 Operation = tuple[str, str, dict[str, Any]]
 
-APP = create_app(Recollect(":memory:"), ServerSettings(open=True))
+APP = create_app(Tellback(":memory:"), ServerSettings(open=True))
 DOCUMENT: dict[str, Any] = APP.openapi()
 STREAMS = {"chat", "run_turn", "create_chat_completion", "invoke_agent", "respond", "follow_events", "follow_job"}
 WRITING = {"post", "patch", "put", "delete"}
@@ -135,7 +135,7 @@ def test_an_operation_names_the_headers_it_takes_and_gives(operation: Operation)
     taken = {resolved(each)["name"] for each in found["parameters"]}
     assert "X-Request-Id" in taken
     if path not in PUBLIC:
-        assert "X-Recollect-User" in taken
+        assert "X-Tellback-User" in taken
     if method in WRITING:
         assert ("Idempotency-Key" in taken) is (found.get("x-idempotency") != "none")
     for each in found["responses"].values():
@@ -217,7 +217,7 @@ async def test_the_document_is_written_once_and_has_a_tag() -> None:
 
 
 async def test_the_document_names_the_path_the_app_is_served_under() -> None:
-    app = create_app(Recollect(":memory:"), ServerSettings(open=True))
+    app = create_app(Tellback(":memory:"), ServerSettings(open=True))
     app.root_path = "/memory"
     async with calling(app) as client:
         assert (await client.get("/memory/openapi.json")).json()["servers"] == [{"url": "/memory"}]

@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 
-from recollect import Recollect
+from tellback import Tellback
 from tests.support.rest import Rest, asking, told
 from tests.support.rest_world import SPEC, open_world
 
 
 @pytest.fixture
-async def rc() -> AsyncIterator[Recollect]:
+async def rc() -> AsyncIterator[Tellback]:
     async with open_world(":memory:") as opened:
         yield opened
 
 
 @pytest.fixture
-async def rest(rc: Recollect) -> AsyncIterator[Rest]:
+async def rest(rc: Tellback) -> AsyncIterator[Rest]:
     async with asking(rc) as client:
         yield client
 

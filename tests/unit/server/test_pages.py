@@ -5,8 +5,8 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-from recollect import Recollect
-from recollect.server import ServerSettings, create_app
+from tellback import Tellback
+from tellback.server import ServerSettings, create_app
 from tests.support.http_server import calling
 
 
@@ -23,7 +23,7 @@ async def pages(client: Any, path: str, limit: int) -> list[list[Any]]:
 
 
 async def test_a_list_goes_on_where_the_last_one_of_a_page_is_gone() -> None:
-    async with Recollect(":memory:", worker=False, embedder=None) as rc:
+    async with Tellback(":memory:", worker=False, embedder=None) as rc:
         spaces = [await rc.user("local").memory.create_space(f"s{n}") for n in range(6)]
         async with calling(create_app(rc, ServerSettings(open=True), opens=False)) as client:
             first = (await client.get("/ai-memory/spaces?limit=2")).json()
@@ -33,7 +33,7 @@ async def test_a_list_goes_on_where_the_last_one_of_a_page_is_gone() -> None:
 
 
 async def test_more_than_a_page_holds_is_the_next_page() -> None:
-    async with Recollect(":memory:", worker=False, embedder=None) as rc:
+    async with Tellback(":memory:", worker=False, embedder=None) as rc:
         for n in range(5):
             await rc.user("local").memory.create_space(f"s{n}")
         async with calling(create_app(rc, ServerSettings(open=True, largest_page=2), opens=False)) as client:
@@ -44,7 +44,7 @@ async def test_more_than_a_page_holds_is_the_next_page() -> None:
 
 
 async def test_large_messages_make_short_pages() -> None:
-    async with Recollect(":memory:", worker=False, embedder=None) as rc:
+    async with Tellback(":memory:", worker=False, embedder=None) as rc:
         talks = rc.user("local").conversations
         talk = await talks.create("chat")
         picture = {"type": "image", "mime_type": "image/png", "data": base64.b64encode(b"x" * 900_000).decode()}

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect import Recollect
-from recollect.errors import RateLimitedError, StoreBusyError
-from recollect.server import rates as module
-from recollect.server.callers import Principal
-from recollect.server.problems import problem_of
-from recollect.server.rates import AtOnce, Failures, Rates
+from tellback import Tellback
+from tellback.errors import RateLimitedError, StoreBusyError
+from tellback.server import rates as module
+from tellback.server.callers import Principal
+from tellback.server.problems import problem_of
+from tellback.server.rates import AtOnce, Failures, Rates
 
 NOW = 1_800_000_000.0
 AT = ("192.0.2.7", 4711)
@@ -141,7 +141,7 @@ async def test_only_so_many_credentials_are_held(monkeypatch: pytest.MonkeyPatch
 
 
 async def test_two_servers_on_one_store_share_a_limit() -> None:
-    async with Recollect(":memory:", worker=False) as rc:
+    async with Tellback(":memory:", worker=False) as rc:
         first, second = (Rates(rc.store.rate_windows, 40) for _ in range(2))
         async with asyncio.timeout(50):
             count = await let_in(first, 25) + await let_in(second, 25) + await let_in(first, 25)

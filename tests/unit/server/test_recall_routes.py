@@ -7,30 +7,30 @@ from typing import Any
 
 import pytest
 
-from recollect import Recollect
-from recollect.types.context import WorkingContext
-from recollect.types.memory import RecallResult
-from recollect.wire.context import WorkingContextWire
-from recollect.wire.recall import RecallResultWire
+from tellback import Tellback
+from tellback.types.context import WorkingContext
+from tellback.types.memory import RecallResult
+from tellback.wire.context import WorkingContextWire
+from tellback.wire.recall import RecallResultWire
 from tests.support.rest import Rest, asking, told
 
 NOW = "2026-06-01T12:00:00Z"
 
 
 @pytest.fixture
-async def rc() -> AsyncIterator[Recollect]:
-    async with Recollect(":memory:", embedder=None, worker=False) as opened:
+async def rc() -> AsyncIterator[Tellback]:
+    async with Tellback(":memory:", embedder=None, worker=False) as opened:
         yield opened
 
 
 @pytest.fixture
-async def rest(rc: Recollect) -> AsyncIterator[Rest]:
+async def rest(rc: Tellback) -> AsyncIterator[Rest]:
     async with asking(rc) as client:
         yield client
 
 
 @pytest.fixture
-async def space(rc: Recollect) -> str:
+async def space(rc: Tellback) -> str:
     memory = rc.user("maya").memory
     made = await memory.create_space("goals")
     ana = await memory.create_entity(made.id, "PERSON", "Ana")
@@ -45,7 +45,7 @@ def result(answer: Any) -> RecallResult:
     return found
 
 
-async def test_recall_gives_what_the_handle_gives(rc: Recollect, rest: Rest, space: str) -> None:
+async def test_recall_gives_what_the_handle_gives(rc: Tellback, rest: Rest, space: str) -> None:
     memory, path = rc.user("maya").memory, f"/ai-memory/spaces/{space}"
     by_topic = await memory.recall_by_topic(space, "What does Ana like?", 2, now=NOW)
     body: dict[str, Any] = {"query": "What does Ana like?", "limit": 2, "now": NOW}
@@ -107,7 +107,7 @@ async def test_a_question_that_cannot_be_is_refused(rest: Rest, space: str, way:
     assert told(await rest.post(f"/ai-memory/spaces/{space}/{way}", json=body), 422)["code"] == "invalid-argument"
 
 
-async def test_the_working_context_is_that_of_the_handle(rc: Recollect, rest: Rest, space: str) -> None:
+async def test_the_working_context_is_that_of_the_handle(rc: Tellback, rest: Rest, space: str) -> None:
     maya = rc.user("maya")
     talk = await maya.conversations.create("chat")
     await maya.conversations.append_turn(talk.id, "Hello!", {"content": "Hi, what can I do?"})

@@ -11,14 +11,14 @@ import pytest
 from fastapi import FastAPI, Request, WebSocket
 from starlette.responses import JSONResponse
 
-from recollect import Recollect
-from recollect.errors import NotAllowedError
-from recollect.server import ServerSettings, create_app
-from recollect.server.sittings import IDLE_SECONDS, MOST_HELD, Sittings
-from recollect.types.access import Role
+from tellback import Tellback
+from tellback.errors import NotAllowedError
+from tellback.server import ServerSettings, create_app
+from tellback.server.sittings import IDLE_SECONDS, MOST_HELD, Sittings
+from tellback.types.access import Role
 from tests.support.http_server import calling
 
-COOKIE = "recollect_console"
+COOKIE = "tellback_console"
 EYES = {"Accept": "text/html"}
 
 
@@ -54,16 +54,16 @@ class Pages:
 
 
 @pytest.fixture
-async def rc() -> AsyncIterator[Recollect]:
-    async with Recollect(":memory:", worker=False) as opened:
+async def rc() -> AsyncIterator[Tellback]:
+    async with Tellback(":memory:", worker=False) as opened:
         yield opened
 
 
-def served(rc: Recollect, **settings: Any) -> Any:
+def served(rc: Tellback, **settings: Any) -> Any:
     return create_app(rc, ServerSettings(**settings), opens=False, faces=[Pages()])
 
 
-async def key(rc: Recollect, role: Role = "app", **more: Any) -> str:
+async def key(rc: Tellback, role: Role = "app", **more: Any) -> str:
     return (await rc.keys.create(role, **more)).secret
 
 
@@ -71,7 +71,7 @@ async def log_in(client: httpx2.AsyncClient, secret: str, next: str = "") -> htt
     return await client.post("/console/login", params={"next": next} if next else None, data={"key": secret})
 
 
-async def test_who_is_not_logged_in_is_shown_the_way_and_comes_back_to_the_page_they_wanted(rc: Recollect) -> None:
+async def test_who_is_not_logged_in_is_shown_the_way_and_comes_back_to_the_page_they_wanted(rc: Tellback) -> None:
     async with calling(served(rc)) as client:
         answer = await client.get("/console/memory?space=a b&x=1")
         assert answer.status_code == 303
@@ -86,7 +86,7 @@ async def test_who_is_not_logged_in_is_shown_the_way_and_comes_back_to_the_page_
         assert page.json() == {"tenant": "acme", "user": None, "seen": None, "held": True}
 
 
-async def test_the_cookie_holds_no_secret_and_is_for_this_face_alone(rc: Recollect) -> None:
+async def test_the_cookie_holds_no_secret_and_is_for_this_face_alone(rc: Tellback) -> None:
     secret = await key(rc)
     async with calling(served(rc)) as client:
         plain = (await log_in(client, secret)).headers["set-cookie"]
@@ -99,7 +99,7 @@ async def test_the_cookie_holds_no_secret_and_is_for_this_face_alone(rc: Recolle
     assert "secure" in {each.strip().lower() for each in secure.split(";")}
 
 
-async def test_a_wrong_key_is_told_in_a_sentence_and_counted(rc: Recollect) -> None:
+async def test_a_wrong_key_is_told_in_a_sentence_and_counted(rc: Tellback) -> None:
     async with calling(served(rc, failure_limit=2)) as client:
         for _ in range(2):
             answer = await log_in(client, "rk_" + "0" * 30)
@@ -109,12 +109,12 @@ async def test_a_wrong_key_is_told_in_a_sentence_and_counted(rc: Recollect) -> N
         assert (await log_in(client, await key(rc))).status_code == 303  # who guesses locks out nobody
 
 
-async def test_wrong_credentials_in_a_header_are_counted_as_well(rc: Recollect) -> None:
+async def test_wrong_credentials_in_a_header_are_counted_as_well(rc: Tellback) -> None:
     async with calling(served(rc, failure_limit=2), "rk_" + "0" * 30) as client:
         assert [(await client.get("/console/")).status_code for _ in range(3)] == [303, 303, 429]
 
 
-async def test_what_was_typed_and_asked_for_is_never_markup(rc: Recollect) -> None:
+async def test_what_was_typed_and_asked_for_is_never_markup(rc: Tellback) -> None:
     async with calling(served(rc)) as client:
         answer = await log_in(client, '"><script>1</script>', '/console/"><img src=x onerror=1>')
         assert "<script>" not in answer.text
@@ -135,13 +135,13 @@ async def test_what_was_typed_and_asked_for_is_never_markup(rc: Recollect) -> No
         "",
     ],
 )
-async def test_logging_in_leads_nowhere_else(rc: Recollect, wanted: str) -> None:
+async def test_logging_in_leads_nowhere_else(rc: Tellback, wanted: str) -> None:
     secret = await key(rc)
     async with calling(served(rc)) as client:
         assert (await log_in(client, secret, wanted)).headers["location"] == "/console/"
 
 
-async def test_logging_out_ends_it_here_and_for_pages_that_are_open(rc: Recollect) -> None:
+async def test_logging_out_ends_it_here_and_for_pages_that_are_open(rc: Tellback) -> None:
     secret = await key(rc)
     app = served(rc)
     async with calling(app) as client, calling(app) as other:
@@ -155,7 +155,7 @@ async def test_logging_out_ends_it_here_and_for_pages_that_are_open(rc: Recollec
         assert (await client.get("/console/logout")).status_code == 303  # a link or a picture logs nobody out
 
 
-async def test_a_key_that_is_revoked_ends_what_was_begun_with_it(rc: Recollect) -> None:
+async def test_a_key_that_is_revoked_ends_what_was_begun_with_it(rc: Tellback) -> None:
     made = await rc.keys.create("app")
     async with calling(served(rc)) as client:
         await log_in(client, made.secret)
@@ -164,7 +164,7 @@ async def test_a_key_that_is_revoked_ends_what_was_begun_with_it(rc: Recollect) 
         assert (await client.get("/console/")).status_code == 303
 
 
-async def test_a_users_key_shows_that_user_and_an_apps_key_those_of_its_tenant(rc: Recollect) -> None:
+async def test_a_users_key_shows_that_user_and_an_apps_key_those_of_its_tenant(rc: Tellback) -> None:
     app = served(rc)
     async with calling(app) as maya, calling(app) as acme:
         await log_in(maya, await key(rc, "user", tenant_id="acme", user_id="maya"))
@@ -185,7 +185,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize("headers", HOSTILE)
 @pytest.mark.parametrize("path", ["/console/login", "/console/logout", "/console/page"])
-async def test_a_page_of_another_origin_cannot_post(rc: Recollect, path: str, headers: dict[str, str]) -> None:
+async def test_a_page_of_another_origin_cannot_post(rc: Tellback, path: str, headers: dict[str, str]) -> None:
     secret = await key(rc)
     async with calling(served(rc)) as client:
         await log_in(client, secret)
@@ -223,7 +223,7 @@ async def knock(app: Any, headers: dict[str, str], path: str = "/console/_ws") -
     return sent[0]
 
 
-async def test_a_page_of_another_origin_loads_nothing_and_may_lead_here(rc: Recollect) -> None:
+async def test_a_page_of_another_origin_loads_nothing_and_may_lead_here(rc: Tellback) -> None:
     """Where there are no credentials each of its pictures would be a page that is built and kept for a while."""
     async with calling(served(rc, open=True)) as client:
         for site, mode, status in (
@@ -236,7 +236,7 @@ async def test_a_page_of_another_origin_loads_nothing_and_may_lead_here(rc: Reco
             assert (await client.get("/console/", headers=headers)).status_code == status
 
 
-async def test_a_websocket_needs_the_cookie_and_the_same_origin(rc: Recollect) -> None:
+async def test_a_websocket_needs_the_cookie_and_the_same_origin(rc: Tellback) -> None:
     app = served(rc)
 
     @app.websocket("/console/_ws")  # type: ignore[untyped-decorator]
@@ -255,7 +255,7 @@ async def test_a_websocket_needs_the_cookie_and_the_same_origin(rc: Recollect) -
         assert await knock(app, {**cookie, **headers}) == "websocket.close"
 
 
-async def test_where_there_are_no_credentials_only_this_machine_is_let_in(rc: Recollect) -> None:
+async def test_where_there_are_no_credentials_only_this_machine_is_let_in(rc: Tellback) -> None:
     app = served(rc, open=True)
     async with calling(app) as client:
         assert (await client.get("/console/")).json()["user"] == "local"
@@ -269,7 +269,7 @@ async def test_where_there_are_no_credentials_only_this_machine_is_let_in(rc: Re
         assert (await client.get("/console/")).status_code == 403
 
 
-async def test_scripts_and_styles_are_for_everyone_and_nothing_else_is(rc: Recollect) -> None:
+async def test_scripts_and_styles_are_for_everyone_and_nothing_else_is(rc: Tellback) -> None:
     async with calling(served(rc)) as client:
         assert (await client.get("/console/_assets/app.js")).status_code == 200
         assert (await client.get("/console/_other/app.js")).status_code == 401
@@ -277,7 +277,7 @@ async def test_scripts_and_styles_are_for_everyone_and_nothing_else_is(rc: Recol
         assert (await client.get("/console/_assets/../page")).status_code in (303, 404)
 
 
-async def test_every_answer_says_what_a_page_may_load_and_who_may_frame_it(rc: Recollect) -> None:
+async def test_every_answer_says_what_a_page_may_load_and_who_may_frame_it(rc: Tellback) -> None:
     async with calling(served(rc)) as client:
         for path in ("/console/login", "/console/", "/console/_assets/app.js"):
             headers = (await client.get(path)).headers
@@ -285,7 +285,7 @@ async def test_every_answer_says_what_a_page_may_load_and_who_may_frame_it(rc: R
             assert headers["x-content-type-options"] == "nosniff"
 
 
-async def test_pages_count_as_requests_of_the_credential_and_people_are_told_in_a_page(rc: Recollect) -> None:
+async def test_pages_count_as_requests_of_the_credential_and_people_are_told_in_a_page(rc: Tellback) -> None:
     async with calling(served(rc)) as client:
         await log_in(client, await key(rc, rate_limit=3))
         answers = [await client.get("/console/", headers=EYES) for _ in range(3)]
@@ -296,7 +296,7 @@ async def test_pages_count_as_requests_of_the_credential_and_people_are_told_in_
         assert (await client.get("/console/_assets/app.js")).status_code == 200
 
 
-async def test_logging_in_counts_too_as_each_is_held_in_the_place_of_others(rc: Recollect) -> None:
+async def test_logging_in_counts_too_as_each_is_held_in_the_place_of_others(rc: Tellback) -> None:
     secret = await key(rc, rate_limit=2)
     async with calling(served(rc)) as client:
         answers = [await log_in(client, secret) for _ in range(3)]
@@ -304,13 +304,13 @@ async def test_logging_in_counts_too_as_each_is_held_in_the_place_of_others(rc: 
         assert COOKIE not in answers[-1].headers.get("set-cookie", "")
 
 
-async def test_a_form_that_is_too_large_is_not_read(rc: Recollect) -> None:
+async def test_a_form_that_is_too_large_is_not_read(rc: Tellback) -> None:
     async with calling(served(rc)) as client:
         answer = await client.post("/console/login", content=b"key=" + b"x" * 30_000)
         assert answer.status_code == 413
 
 
-async def test_the_root_and_the_bare_path_lead_to_the_pages_with_any_prefix(rc: Recollect) -> None:
+async def test_the_root_and_the_bare_path_lead_to_the_pages_with_any_prefix(rc: Tellback) -> None:
     app = served(rc)
     async with calling(app) as client:
         for path in ("/", "/console"):

@@ -13,19 +13,19 @@ from typing import Any
 
 import pytest
 
-from recollect import Recollect
-from recollect.agent_sources import load_agents
-from recollect.errors import ConfigurationError, RecollectError, UnknownModelError
-from recollect.server import JwtSettings
-from recollect.server.running import Server, address_of, bound_socket, built, checked, key_command
-from recollect.server.serve_options import ServeOptions
-from recollect.server.supervising import _follow_parent
+from tellback import Tellback
+from tellback.agent_sources import load_agents
+from tellback.errors import ConfigurationError, TellbackError, UnknownModelError
+from tellback.server import JwtSettings
+from tellback.server.running import Server, address_of, bound_socket, built, checked, key_command
+from tellback.server.serve_options import ServeOptions
+from tellback.server.supervising import _follow_parent
 
 SPEC = "name: {}\nsystemPrompt: Be brief.\n"
 
 
 def test_options_go_to_other_processes_as_they_are() -> None:
-    jwt = JwtSettings("https://issuer.test", "recollect", jwks_url="https://issuer.test/keys")
+    jwt = JwtSettings("https://issuer.test", "tellback", jwks_url="https://issuer.test/keys")
     options = ServeOptions("postgresql://a:secret@db/x", workers=3, jwt=jwt, metrics_token="hidden")
     assert pickle.loads(pickle.dumps(options)) == options
     assert "secret" not in repr(options)
@@ -47,22 +47,22 @@ def test_options_that_cannot_work_are_refused(given: dict[str, Any], says: str) 
 
 
 async def test_a_store_without_keys_is_open_to_this_machine(tmp_path: Path) -> None:
-    options = ServeOptions(str(tmp_path / "recollect.db"))
+    options = ServeOptions(str(tmp_path / "tellback.db"))
     assert (await checked(options)).open
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])
 async def test_a_store_without_keys_is_not_for_others(tmp_path: Path, host: str) -> None:
-    with pytest.raises(ConfigurationError, match="recollect keys create"):
-        await checked(ServeOptions(str(tmp_path / "recollect.db"), host))
+    with pytest.raises(ConfigurationError, match="tellback keys create"):
+        await checked(ServeOptions(str(tmp_path / "tellback.db"), host))
 
 
 async def test_a_valid_key_is_a_credential_and_a_revoked_one_is_not(tmp_path: Path) -> None:
-    options = ServeOptions(str(tmp_path / "recollect.db"), "0.0.0.0")
-    async with Recollect(options.url, worker=False) as rc:
+    options = ServeOptions(str(tmp_path / "tellback.db"), "0.0.0.0")
+    async with Tellback(options.url, worker=False) as rc:
         made = await rc.keys.create("app")
     assert not (await checked(options)).open
-    async with Recollect(options.url, worker=False) as rc:
+    async with Tellback(options.url, worker=False) as rc:
         await rc.keys.revoke(made.key.id)
     for host in ("0.0.0.0", "127.0.0.1"):  # what had keys once does not become open by losing them
         with pytest.raises(ConfigurationError, match="expired or were revoked"):
@@ -70,8 +70,8 @@ async def test_a_valid_key_is_a_credential_and_a_revoked_one_is_not(tmp_path: Pa
 
 
 async def test_an_issuer_of_tokens_is_a_credential(tmp_path: Path) -> None:
-    jwt = JwtSettings("https://issuer.test", "recollect", jwks_url="https://issuer.test/keys")
-    assert not (await checked(ServeOptions(str(tmp_path / "recollect.db"), "0.0.0.0", jwt=jwt))).open
+    jwt = JwtSettings("https://issuer.test", "tellback", jwks_url="https://issuer.test/keys")
+    assert not (await checked(ServeOptions(str(tmp_path / "tellback.db"), "0.0.0.0", jwt=jwt))).open
 
 
 @pytest.mark.parametrize("given", [{"model": "gtp-5"}, {"models": ("gpt-5", "gtp-5")}])
@@ -83,7 +83,7 @@ async def test_a_model_nobody_knows_is_refused(given: dict[str, Any]) -> None:
 async def test_a_store_that_is_not_there_is_refused() -> None:
     with socket.socket() as taken:  # bound and not listening: nobody answers
         taken.bind(("127.0.0.1", 0))
-        with pytest.raises(RecollectError):
+        with pytest.raises(TellbackError):
             await checked(ServeOptions(f"postgresql://127.0.0.1:{taken.getsockname()[1]}/nothing"))
 
 
@@ -94,13 +94,13 @@ def test_agents_come_from_files_and_folders(tmp_path: Path) -> None:
     single = tmp_path / "more" / "three.json"
     single.parent.mkdir()
     single.write_text('{"name": "three", "systemPrompt": "Be brief."}')
-    rc = Recollect(":memory:")
+    rc = Tellback(":memory:")
     assert load_agents(rc, [str(tmp_path), str(single)]) == []
     assert all(rc._specs.get(name) for name in ("one", "two", "three"))
 
 
 MODULE = """
-from recollect import Agent
+from tellback import Agent
 agent = Agent(name="Wanda", goal="Book flights")
 agents = [agent, Agent(name="Otto")]
 seen = []
@@ -125,7 +125,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_agents_with_routes_come_from_modules(module: str) -> None:
-    rc = Recollect(":memory:")
+    rc = Tellback(":memory:")
     found = load_agents(rc, [f"{module}:agent", f"{module}:agents", f"{module}:of", f"{module}:registers"])
     assert [agent.name for agent in found] == ["Wanda", "Wanda", "Otto", "Wanda"]
     assert sys.modules[module].seen == [rc]
@@ -138,14 +138,14 @@ def test_agents_with_routes_come_from_modules(module: str) -> None:
 def test_agents_that_cannot_be_loaded_are_named(module: str, source: str) -> None:
     source = source.format(module)
     with pytest.raises(ConfigurationError, match=source.partition(":")[0]):
-        load_agents(Recollect(":memory:"), [source])
+        load_agents(Tellback(":memory:"), [source])
 
 
 @pytest.mark.parametrize("text", ["name: [", "goal: nothing", "\x00"])
 def test_a_broken_description_is_named_by_its_file(tmp_path: Path, text: str) -> None:
     (tmp_path / "broken.yaml").write_text(text)
     with pytest.raises(ConfigurationError, match=r"broken\.yaml"):
-        load_agents(Recollect(":memory:"), [str(tmp_path)])
+        load_agents(Tellback(":memory:"), [str(tmp_path)])
 
 
 def test_a_port_that_is_taken_is_said() -> None:
@@ -160,7 +160,7 @@ def test_a_port_that_is_taken_is_said() -> None:
 
 
 def test_a_server_is_quiet_and_bounded() -> None:
-    from recollect.server import create_app
+    from tellback.server import create_app
 
     options = ServeOptions(":memory:", shutdown_seconds=2.5)
     rc, _ = built(options)
@@ -175,7 +175,7 @@ def test_a_server_is_quiet_and_bounded() -> None:
 
 def test_a_password_is_not_repeated() -> None:
     assert "secret" not in key_command("postgresql://app:secret@db/prod")
-    assert key_command("my file.db") == "`recollect keys create --role admin --url 'my file.db'`"
+    assert key_command("my file.db") == "`tellback keys create --role admin --url 'my file.db'`"
 
 
 def test_a_worker_without_a_supervisor_stops_and_is_killed_if_it_does_not(monkeypatch: pytest.MonkeyPatch) -> None:

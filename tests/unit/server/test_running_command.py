@@ -1,4 +1,4 @@
-"""`recollect serve`: what it is told, and what it says when it cannot."""
+"""`tellback serve`: what it is told, and what it says when it cannot."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from recollect.cli import serve
-from recollect.cli.commands import app
-from recollect.server.serve_options import ServeOptions
-from recollect.server.settings import ServerSettings
+from tellback.cli import serve
+from tellback.cli.commands import app
+from tellback.server.serve_options import ServeOptions
+from tellback.server.settings import ServerSettings
 
 
 @pytest.fixture(autouse=True)
 def logging_as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    root, ours = logging.getLogger(), logging.getLogger("recollect")
+    root, ours = logging.getLogger(), logging.getLogger("tellback")
     before = root.level, ours.level, list(root.handlers)
     for name in ("logThreads", "logProcesses", "logMultiprocessing"):
         monkeypatch.setattr(logging, name, True)
@@ -42,7 +42,7 @@ def refused(*arguments: str) -> str:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("--host", "0.0.0.0"), "recollect keys create"),
+        (("--host", "0.0.0.0"), "tellback keys create"),
         (("--model", "gtp-5"), "gtp-5"),
         (("--allow-model", "gtp-5"), "gtp-5"),
         (("--agents", "nowhere"), "nowhere"),
@@ -81,18 +81,18 @@ def test_options_come_from_the_command_line_and_the_environment(monkeypatch: pyt
 
     monkeypatch.setattr(serve, "run", keep)
     environment: dict[str, Any] = {
-        "RECOLLECT_URL": "postgresql://db/x",
-        "RECOLLECT_WORKERS": "3",
-        "RECOLLECT_ALLOW_MODEL": "gpt-5 gemini-2.5-flash",
-        "RECOLLECT_JWT_ISSUER": "https://issuer.test",
-        "RECOLLECT_JWT_AUDIENCE": "us",
-        "RECOLLECT_JWKS_URL": "https://issuer.test/keys",
-        "RECOLLECT_JWT_TENANT": "acme",
-        "RECOLLECT_METRICS_TOKEN": "scrape",
-        "RECOLLECT_RATE_LIMIT": "0",
-        "RECOLLECT_WORKER": "false",
-        "RECOLLECT_BODY_BYTES": "1000",
-        "RECOLLECT_FAILURE_LIMIT": "0",
+        "TELLBACK_URL": "postgresql://db/x",
+        "TELLBACK_WORKERS": "3",
+        "TELLBACK_ALLOW_MODEL": "gpt-5 gemini-2.5-flash",
+        "TELLBACK_JWT_ISSUER": "https://issuer.test",
+        "TELLBACK_JWT_AUDIENCE": "us",
+        "TELLBACK_JWKS_URL": "https://issuer.test/keys",
+        "TELLBACK_JWT_TENANT": "acme",
+        "TELLBACK_METRICS_TOKEN": "scrape",
+        "TELLBACK_RATE_LIMIT": "0",
+        "TELLBACK_WORKER": "false",
+        "TELLBACK_BODY_BYTES": "1000",
+        "TELLBACK_FAILURE_LIMIT": "0",
     }
     given = ["--workers", "2", "--cors-origin", "https://a.test", "--text-length", "200", "--page-size", "7"]
     given += ["--largest-page", "9", "--heartbeat-seconds", "2.5"]
@@ -137,4 +137,4 @@ def test_the_banner_names_the_address_and_says_when_it_is_open() -> None:
     assert answers == "gpt-5 answers."
     _, offline, warning = serve.told(ServeOptions("a.db", model="offline", open=True), "http://127.0.0.1:8765")
     assert "quotations from memory" in offline
-    assert "recollect keys create --role admin --url a.db" in warning
+    assert "tellback keys create --role admin --url a.db" in warning

@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 import typer
 
-from recollect.cli.commands import app
+from tellback.cli.commands import app
 
 ROOT = Path(__file__).parents[3]
 DEPLOY = ROOT / "deploy"
-UNIT = (DEPLOY / "recollect.service").read_text()
+UNIT = (DEPLOY / "tellback.service").read_text()
 CONTAINER = (DEPLOY / "Containerfile").read_text()
-EXAMPLE = (DEPLOY / "recollect.env.example").read_text()
+EXAMPLE = (DEPLOY / "tellback.env.example").read_text()
 
 
 class Unit(configparser.RawConfigParser):
@@ -36,7 +36,7 @@ def unit() -> Unit:
 
 
 def variables() -> set[str]:
-    """What `recollect serve` reads from the environment."""
+    """What `tellback serve` reads from the environment."""
     command = typer.main.get_command(app).commands["serve"]  # type: ignore[attr-defined]
     return {str(option.envvar) for option in command.params if getattr(option, "envvar", None)}
 
@@ -54,10 +54,10 @@ def test_every_option_can_be_given_in_the_environment() -> None:
 
 @pytest.mark.parametrize("text", [UNIT, CONTAINER, EXAMPLE], ids=["unit", "container", "example"])
 def test_settings_are_those_that_are_read(text: str) -> None:
-    named = set(re.findall(r"\bRECOLLECT_[A-Z_]+", text))
+    named = set(re.findall(r"\bTELLBACK_[A-Z_]+", text))
     assert named
-    assert named - {"RECOLLECT_LOG_FORMAT"} <= variables()
-    assert "RECOLLECT_LOG_FORMAT" in variables()
+    assert named - {"TELLBACK_LOG_FORMAT"} <= variables()
+    assert "TELLBACK_LOG_FORMAT" in variables()
 
 
 def test_the_unit_is_locked_down_and_gives_turns_their_time() -> None:
@@ -76,10 +76,10 @@ def test_systemd_has_nothing_to_say_about_the_unit(tmp_path: Path) -> None:
     program = shutil.which("systemd-analyze")
     if program is None:
         pytest.skip("systemd is not installed here")
-    copy = tmp_path / "recollect.service"
-    copy.write_text(UNIT.replace("/opt/recollect/bin/recollect", "/bin/true"))
+    copy = tmp_path / "tellback.service"
+    copy.write_text(UNIT.replace("/opt/tellback/bin/tellback", "/bin/true"))
     done = subprocess.run([program, "verify", str(copy)], capture_output=True, text=True, timeout=50, check=False)
-    said = [line for line in done.stderr.splitlines() if "recollect.service" in line]
+    said = [line for line in done.stderr.splitlines() if "tellback.service" in line]
     assert said == []
 
 
@@ -103,7 +103,7 @@ def test_the_container_is_made_of_what_there_is() -> None:
 def test_the_container_runs_the_server_as_nobody_special() -> None:
     read = dict(commands())
     assert read["USER"] not in ("root", "0")
-    assert json.loads(read["ENTRYPOINT"]) == ["recollect"]
+    assert json.loads(read["ENTRYPOINT"]) == ["tellback"]
     assert json.loads(read["CMD"]) == ["serve"]
     assert [name for name, _ in commands()].index("USER") > [name for name, _ in commands()].index("RUN")
     assert read["EXPOSE"] == "8765"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from recollect.server.protocol import BoundedProtocol
+from tellback.server.protocol import BoundedProtocol
 from tests.support.http_server import serving
 
 HEAD = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n"

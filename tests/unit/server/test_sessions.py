@@ -11,31 +11,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect import InMemoryAdapter, Persistence, Recollect
-from recollect.agent import Agent
-from recollect.agent.sessions import InMemorySessions
-from recollect.errors import PreconditionFailedError
-from recollect.server import ServerSettings, create_app
-from recollect.server.apart import Names
-from recollect.server.preconditions import is_known, require_match
-from recollect.server.serving import MOST_HELD, Serving
-from recollect.testing import FunctionModel
-from recollect.types.access import Role
-from recollect.wire.sessions import SessionEventWire, SessionMessageWire, SessionWire, session_tag
+from tellback import InMemoryAdapter, Persistence, Tellback
+from tellback.agent import Agent
+from tellback.agent.sessions import InMemorySessions
+from tellback.errors import PreconditionFailedError
+from tellback.server import ServerSettings, create_app
+from tellback.server.apart import Names
+from tellback.server.preconditions import is_known, require_match
+from tellback.server.serving import MOST_HELD, Serving
+from tellback.testing import FunctionModel
+from tellback.types.access import Role
+from tellback.wire.sessions import SessionEventWire, SessionMessageWire, SessionWire, session_tag
 from tests.support.http_server import calling
 
 PATH = "/ai-agents/Plain/sessions"
 
 
 @pytest.fixture
-async def rc() -> AsyncIterator[Recollect]:
-    async with Recollect(":memory:", embedder=None) as opened:
+async def rc() -> AsyncIterator[Tellback]:
+    async with Tellback(":memory:", embedder=None) as opened:
         yield opened
 
 
 @pytest.fixture(params=["kept", "own"])
-def app(rc: Recollect, request: pytest.FixtureRequest) -> Any:
-    """A server whose agents keep their sessions in the Recollect, or in a place of their own."""
+def app(rc: Tellback, request: pytest.FixtureRequest) -> Any:
+    """A server whose agents keep their sessions in the Tellback, or in a place of their own."""
     own = None if request.param == "kept" else Persistence(InMemoryAdapter())
     model = FunctionModel(lambda asked: f"You said {asked.messages[-1].content}")
     agents = [Agent(name, model=model, persistence=own) for name in ("Plain", "Other")]
@@ -43,14 +43,14 @@ def app(rc: Recollect, request: pytest.FixtureRequest) -> Any:
 
 
 async def client(
-    rc: Recollect, app: Any, user: str = "maya", tenant: str = "acme", role: Role = "user"
+    rc: Tellback, app: Any, user: str = "maya", tenant: str = "acme", role: Role = "user"
 ) -> httpx2.AsyncClient:
     made = await rc.keys.create(role, tenant_id=tenant, user_id=user if role == "user" else None)
     return calling(app, made.secret, None if role == "user" else user)
 
 
 @pytest.fixture
-async def maya(rc: Recollect, app: Any) -> AsyncIterator[httpx2.AsyncClient]:
+async def maya(rc: Tellback, app: Any) -> AsyncIterator[httpx2.AsyncClient]:
     async with await client(rc, app) as opened:
         yield opened
 
@@ -83,7 +83,7 @@ async def test_an_id_is_taken_once(maya: httpx2.AsyncClient) -> None:
 
 
 async def test_an_id_of_another_user_is_taken_and_nothing_else_is_told(
-    rc: Recollect, app: Any, maya: httpx2.AsyncClient
+    rc: Tellback, app: Any, maya: httpx2.AsyncClient
 ) -> None:
     for _ in range(3):
         await say(maya, "Hi")
@@ -175,7 +175,7 @@ async def test_what_has_changed_is_not_changed_again(
     assert passed.is_success
 
 
-async def test_sessions_of_others_are_unknown(rc: Recollect, app: Any, maya: httpx2.AsyncClient) -> None:
+async def test_sessions_of_others_are_unknown(rc: Tellback, app: Any, maya: httpx2.AsyncClient) -> None:
     await say(maya, "Hi")
     strangers: list[tuple[str, str, Role]] = [
         ("omar", "acme", "user"),
@@ -235,7 +235,7 @@ async def test_a_page_that_cannot_be_is_refused(maya: httpx2.AsyncClient, query:
         assert (await maya.get(f"{PATH}/web-42/messages{query}")).status_code == 422
 
 
-async def test_erasing_a_user_erases_their_kept_sessions(rc: Recollect) -> None:
+async def test_erasing_a_user_erases_their_kept_sessions(rc: Tellback) -> None:
     agent = Agent("Plain", model=FunctionModel(lambda _: "Noted."))
     app = create_app(rc, ServerSettings(), agents=[agent], opens=False)
     async with await client(rc, app) as caller:
@@ -247,7 +247,7 @@ async def test_erasing_a_user_erases_their_kept_sessions(rc: Recollect) -> None:
         assert (await caller.get(f"{PATH}/web-42")).status_code == 404
 
 
-async def test_a_place_that_can_only_load_and_save_has_no_lists(rc: Recollect) -> None:
+async def test_a_place_that_can_only_load_and_save_has_no_lists(rc: Tellback) -> None:
     agent = Agent("Plain", model=FunctionModel(lambda _: "Noted."), persistence=InMemorySessions())
     app = create_app(rc, ServerSettings(), agents=[agent], opens=False)
     async with await client(rc, app) as caller:
@@ -256,9 +256,9 @@ async def test_a_place_that_can_only_load_and_save_has_no_lists(rc: Recollect) -
     assert (answer.status_code, answer.json()["code"]) == (503, "not-configured")
 
 
-async def test_an_agent_that_is_in_use_is_never_made_twice(rc: Recollect, monkeypatch: pytest.MonkeyPatch) -> None:
-    from recollect.server import serving
-    from recollect.server.callers import Caller, Home, Principal
+async def test_an_agent_that_is_in_use_is_never_made_twice(rc: Tellback, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tellback.server import serving
+    from tellback.server.callers import Caller, Home, Principal
 
     monkeypatch.setattr(serving, "MOST_HELD", 2)
     assert MOST_HELD > 2
@@ -306,7 +306,7 @@ def test_ids_of_different_apps_are_never_stored_alike(ids: list[tuple[str, str, 
 
 
 @pytest.mark.parametrize("id", ["a/b", "/", "a\nb", "\x7f", "\x85", ".", "..", "", "x" * 151])
-async def test_an_id_that_cannot_stand_in_an_address_is_refused(rc: Recollect, app: Any, id: str) -> None:
+async def test_an_id_that_cannot_stand_in_an_address_is_refused(rc: Tellback, app: Any, id: str) -> None:
     async with await client(rc, app) as caller:
         assert (await caller.post(PATH, json={"id": id})).status_code == 422
         answer = await caller.post("/ai-agents/Plain/respond", json={"message": "Hi", "sessionId": id})
@@ -315,7 +315,7 @@ async def test_an_id_that_cannot_stand_in_an_address_is_refused(rc: Recollect, a
 
 
 @pytest.mark.parametrize("id", ["web-42", "zoë", "a b?#%2F", "...", "x" * 150])
-async def test_any_other_id_leads_to_its_session(rc: Recollect, app: Any, id: str) -> None:
+async def test_any_other_id_leads_to_its_session(rc: Tellback, app: Any, id: str) -> None:
     async with await client(rc, app) as caller:
         assert (await caller.post(PATH, json={"id": id})).status_code == 201
         assert (await caller.get(f"{PATH}/{quote(id, safe='')}")).json()["id"] == id

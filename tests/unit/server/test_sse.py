@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.errors import NotFoundError
-from recollect.server import ServerSettings
-from recollect.server.sse import BUFFER_BYTES, HEARTBEAT, EventStream, frame
-from recollect.server.stopping import Stopping
-from recollect.types import TextDelta
-from recollect.wire.turns import delta_event
+from tellback.errors import NotFoundError
+from tellback.server import ServerSettings
+from tellback.server.sse import BUFFER_BYTES, HEARTBEAT, EventStream, frame
+from tellback.server.stopping import Stopping
+from tellback.types import TextDelta
+from tellback.wire.turns import delta_event
 from tests.support.streams import parsed
 
 WAIT_SECONDS = 10.0

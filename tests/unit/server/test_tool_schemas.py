@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator, FormatChecker
 from jsonschema.exceptions import SchemaError
 
-from recollect import Recollect
-from recollect.errors import InvalidArgumentError, RequestTooLargeError
-from recollect.server.external_tools import external_tools
-from recollect.server.sizes import values_of
-from recollect.server.tool_schemas import MOST_CHARACTERS, MOST_NODES, check_schemas, wrong_in
-from recollect.testing import ScriptedModel, says
-from recollect.wire.turn_inputs import ToolIn
+from tellback import Tellback
+from tellback.errors import InvalidArgumentError, RequestTooLargeError
+from tellback.server.external_tools import external_tools
+from tellback.server.sizes import values_of
+from tellback.server.tool_schemas import MOST_CHARACTERS, MOST_NODES, check_schemas, wrong_in
+from tellback.testing import ScriptedModel, says
+from tellback.wire.turn_inputs import ToolIn
 from tests.support.rest import asking, told
 
 COSTLY = "|".join(f"(?i:[à-\uffff]x{number})" for number in range(1_000))
@@ -126,10 +126,10 @@ async def test_a_request_with_large_schemas_is_refused_and_one_with_a_costly_pat
         if path.startswith("/v1"):
             function = {"type": "function", "function": {"name": "lookup", "parameters": parameters}}
             said = {"role": "user", "content": "Hi"}
-            return {"model": "recollect", "messages": [said], "tools": [function]}
+            return {"model": "tellback", "messages": [said], "tools": [function]}
         return {"text": "Hi", "tools": [{"name": "lookup", "parameters": parameters}]}
 
-    async with Recollect(":memory:", model=ScriptedModel([says("Hello.")]), worker=False) as rc, asking(rc) as client:
+    async with Tellback(":memory:", model=ScriptedModel([says("Hello.")]), worker=False) as rc, asking(rc) as client:
         large = {"properties": {f"p{number}": {"type": "string"} for number in range(MOST_NODES)}}
         told(await client.post(path, json=body(large)), 413)
         told(await client.post(path, json=body({"properties": {"x": {"pattern": COSTLY}}})))

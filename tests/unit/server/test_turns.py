@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from recollect import Recollect
-from recollect.chat.model import ChatRequest
-from recollect.errors import ProviderTimeoutError
-from recollect.server import ServerSettings
-from recollect.testing import ScriptedModel, calls, raises, says
-from recollect.types import ChatReply, ToolCall, message_text
+from tellback import Tellback
+from tellback.chat.model import ChatRequest
+from tellback.errors import ProviderTimeoutError
+from tellback.server import ServerSettings
+from tellback.testing import ScriptedModel, calls, raises, says
+from tellback.types import ChatReply, ToolCall, message_text
 from tests.support.rest import Rest, asking, told
 
 CHAT = "/ai-conversations/chat"
@@ -22,15 +22,15 @@ LOOKUP = {"name": "lookup", "description": "Look up an order.", "parameters": {"
 
 
 @asynccontextmanager
-async def chatting(*script: Any, **settings: Any) -> AsyncIterator[tuple[Rest, Recollect, ScriptedModel]]:
+async def chatting(*script: Any, **settings: Any) -> AsyncIterator[tuple[Rest, Tellback, ScriptedModel]]:
     model = ScriptedModel(script)
-    async with Recollect(":memory:", model=model) as rc:
+    async with Tellback(":memory:", model=model) as rc:
         allowed = ServerSettings(open=True, rate_limit=None, **settings)
         async with asking(rc, settings=allowed) as client:
             yield client, rc, model
 
 
-async def conversation(rc: Recollect) -> str:
+async def conversation(rc: Tellback) -> str:
     return (await rc.user("maya").conversations.create("chat")).id
 
 
@@ -289,7 +289,7 @@ async def test_results_that_fit_no_call_are_refused() -> None:
         body = {"toolResults": [result], "tools": [LOOKUP]}
         told(await client.post(CHAT, json=body), 422)
         told(await client.post(run("conv_none"), json=body), 404)
-        told(await client.post(run(id), json=body, headers={"X-Recollect-User": "tom"}), 404)
+        told(await client.post(run(id), json=body, headers={"X-Tellback-User": "tom"}), 404)
         assert await rc.user("maya").conversations.raw_turns(id) == before
 
 

@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from recollect.server.openai.body import CompletionRequest
-from recollect.server.openai.errors import FieldRefusedError
-from recollect.server.openai.options import chat_options, client_tools, family_of
-from recollect.testing import ScriptedModel
+from tellback.server.openai.body import CompletionRequest
+from tellback.server.openai.errors import FieldRefusedError
+from tellback.server.openai.options import chat_options, client_tools, family_of
+from tellback.testing import ScriptedModel
 
 LOOK = {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}
 
 
 def body(**fields: Any) -> CompletionRequest:
     return CompletionRequest.model_validate(
-        {"model": "recollect", "messages": [{"role": "user", "content": "Hi"}], **fields}
+        {"model": "tellback", "messages": [{"role": "user", "content": "Hi"}], **fields}
     )
 
 

@@ -8,11 +8,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.server.openai.placing import LogEnd
-from recollect.types import Message, ToolCall
-from recollect.types.blocks import message_blocks
-from recollect.types.conversations import StoredMessage
-from recollect.types.times import utc_now
+from tellback.server.openai.placing import LogEnd
+from tellback.types import Message, ToolCall
+from tellback.types.blocks import message_blocks
+from tellback.types.conversations import StoredMessage
+from tellback.types.times import utc_now
 
 WORDS = st.text(st.sampled_from("ab\n"), max_size=3)
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.server.openai.body import ChatMessage
-from recollect.server.openai.errors import FieldRefusedError
-from recollect.server.openai.reading import Chat, read_chat, words_of
+from tellback.server.openai.body import ChatMessage
+from tellback.server.openai.errors import FieldRefusedError
+from tellback.server.openai.reading import Chat, read_chat, words_of
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"at":"it"}'}}
 

@@ -12,19 +12,19 @@ import pytest
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from recollect import Recollect
-from recollect.errors import ProviderOverloadedError
-from recollect.server import ServerSettings, create_app
-from recollect.server.openai.errors import OpenAIErrors
-from recollect.testing import ScriptedModel, calls, raises, says
-from recollect.types import ToolCall
+from tellback import Tellback
+from tellback.errors import ProviderOverloadedError
+from tellback.server import ServerSettings, create_app
+from tellback.server.openai.errors import OpenAIErrors
+from tellback.testing import ScriptedModel, calls, raises, says
+from tellback.types import ToolCall
 from tests.support.http_server import calling
 
 
 @asynccontextmanager
-async def opened(*script: Any, **settings: Any) -> AsyncIterator[tuple[Recollect, httpx2.AsyncClient, ScriptedModel]]:
+async def opened(*script: Any, **settings: Any) -> AsyncIterator[tuple[Tellback, httpx2.AsyncClient, ScriptedModel]]:
     with ScriptedModel(script) as model:
-        async with Recollect(":memory:", model=model) as rc:
+        async with Tellback(":memory:", model=model) as rc:
             app = create_app(rc, ServerSettings(**{"open": True, **settings}), opens=False)
             async with calling(OpenAIErrors(app)) as client:
                 yield rc, client, model
@@ -32,7 +32,7 @@ async def opened(*script: Any, **settings: Any) -> AsyncIterator[tuple[Recollect
 
 def body(*messages: Any, **more: Any) -> dict[str, Any]:
     given = [{"role": "user", "content": each} if isinstance(each, str) else each for each in messages]
-    return {"model": "recollect", "messages": given, **more}
+    return {"model": "tellback", "messages": given, **more}
 
 
 async def ask(client: httpx2.AsyncClient, *messages: Any, headers: Any = None, **more: Any) -> httpx2.Response:
@@ -55,7 +55,7 @@ async def test_an_open_server_answers_for_its_local_user() -> None:
         assert given.json()["choices"][0]["message"] == {"role": "assistant", "content": "Hello!", "refusal": None}
         await ask(client, "Hi", user="maya")
         [conversation] = await rc.user("local").conversations.list()
-        assert given.headers["X-Recollect-Conversation"] == conversation.id
+        assert given.headers["X-Tellback-Conversation"] == conversation.id
         assert len(await rc.user("maya").conversations.list()) == 1
 
 
@@ -125,10 +125,10 @@ async def test_a_turn_goes_on_in_the_conversation_that_is_named() -> None:
     async with opened(says("one"), says("two")) as (rc, client, model):
         talks = rc.user("local").conversations
         mine = await talks.create("support")
-        named = {"X-Recollect-Conversation": mine.id}
+        named = {"X-Tellback-Conversation": mine.id}
         for text in ("a", "b"):
             given = await ask(client, text, headers=named)
-            assert given.headers["X-Recollect-Conversation"] == mine.id
+            assert given.headers["X-Tellback-Conversation"] == mine.id
         assert [message.text for message in await talks.messages(mine.id)] == ["a", "one", "b", "two"]
         assert len(model.requests[1].messages) == 1, "the client keeps the history"
         await talks.close(mine.id)
@@ -176,17 +176,17 @@ async def test_results_and_words_in_one_request_are_logged_in_order() -> None:
         (json.dumps(body("x" * 300)), {}, (413, "invalid_request_error", None, "too_large")),
         (
             json.dumps(body("Hi")),
-            {"X-Recollect-Session": "%FF"},
+            {"X-Tellback-Session": "%FF"},
             (400, "invalid_request_error", None, "invalid_value"),
         ),
         (
             json.dumps(body("Hi")),
-            {"X-Recollect-Conversation": "conv_1"},
+            {"X-Tellback-Conversation": "conv_1"},
             (404, "invalid_request_error", None, "not_found"),
         ),
         (
             json.dumps(body("Hi")),
-            {"X-Recollect-Namespace": "x" * 300},
+            {"X-Tellback-Namespace": "x" * 300},
             (400, "invalid_request_error", None, "invalid_value"),
         ),
     ],
@@ -210,7 +210,7 @@ async def test_errors_outside_of_routes_have_that_shape_too() -> None:
 
 @pytest.mark.parametrize("prefix", ["", "/memory"])
 async def test_what_nobody_foresaw_has_that_shape_too(prefix: str) -> None:
-    async with Recollect(":memory:", model=ScriptedModel([raises(ValueError("secret"))])) as rc:
+    async with Tellback(":memory:", model=ScriptedModel([raises(ValueError("secret"))])) as rc:
         app = create_app(rc, ServerSettings(open=True), opens=False)
         mounted = Starlette(routes=[Mount(prefix, app)])
         async with calling(mounted) as client:
@@ -220,14 +220,14 @@ async def test_what_nobody_foresaw_has_that_shape_too(prefix: str) -> None:
             assert given.headers["X-Request-Id"] in given.json()["error"]["message"]
             missing = await client.get(f"{prefix}/v1/models/nobody")
             assert error_in(missing)[3] == "model_not_found"
-            unlike = await client.get(f"{prefix}/ai-conversations/conv_x", headers={"X-Recollect-User": "maya"})
+            unlike = await client.get(f"{prefix}/ai-conversations/conv_x", headers={"X-Tellback-User": "maya"})
             assert unlike.json()["code"] == "not-found"
 
 
 @pytest.mark.parametrize("streams", [False, True])
 async def test_a_server_that_is_about_to_stop_asks_no_model(streams: bool) -> None:
     with ScriptedModel([]) as model:
-        async with Recollect(":memory:", model=model) as rc:
+        async with Tellback(":memory:", model=model) as rc:
             app = create_app(rc, ServerSettings(open=True), opens=False)
             app.state.stopping.set()
             async with calling(app) as client:
@@ -259,10 +259,10 @@ async def test_a_stream_that_fails_ends_with_the_error() -> None:
 
 async def test_a_server_without_a_model_says_so() -> None:
     async with (
-        Recollect(":memory:") as rc,
+        Tellback(":memory:") as rc,
         calling(create_app(rc, ServerSettings(open=True), opens=False)) as client,
     ):
-        assert [each["id"] for each in (await client.get("/v1/models")).json()["data"]] == ["recollect"]
+        assert [each["id"] for each in (await client.get("/v1/models")).json()["data"]] == ["tellback"]
         given = await ask(client, "Hi")
     assert "No model is set up" in given.json()["choices"][0]["message"]["content"]
     assert given.json()["model"] == "offline"

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
-from recollect.server.openai.models import CompletionOut
-from recollect.server.openai.writing import DONE, Writer, usage_of
-from recollect.turn.values import TurnResult
-from recollect.types import ChatUsage, ToolCall
-from recollect.types.blocks import TextBlock
-from recollect.types.conversations import StoredMessage
-from recollect.types.times import utc_now
+from tellback.server.openai.models import CompletionOut
+from tellback.server.openai.writing import DONE, Writer, usage_of
+from tellback.turn.values import TurnResult
+from tellback.types import ChatUsage, ToolCall
+from tellback.types.blocks import TextBlock
+from tellback.types.conversations import StoredMessage
+from tellback.types.times import utc_now
 
 
 def result(text: str = "Hi", status: str = "completed", reason: str | None = None, **more: Any) -> TurnResult:

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.errors import SkillError
-from recollect.skills import MAX_BODY, Skill, load_body
-from recollect.types.jsontext import is_storable
+from tellback.errors import SkillError
+from tellback.skills import MAX_BODY, Skill, load_body
+from tellback.types.jsontext import is_storable
 
 
 async def body_of(fn: Callable[..., Any], **ctx: Any) -> str:
@@ -144,7 +144,7 @@ async def test_what_never_returns_takes_no_thread_from_others() -> None:
 def test_a_function_that_never_returns_does_not_keep_the_process_alive() -> None:
     program = """
 import asyncio, threading
-from recollect.skills import Skill, load_body
+from tellback.skills import Skill, load_body
 
 async def main():
     stuck = Skill("stuck", "", body_fn=lambda: str(threading.Event().wait()))

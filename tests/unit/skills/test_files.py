@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.errors import SkillError
-from recollect.skills import Skill, builtins, load_skills
-from recollect.skills.files import MAX_FILE, MOST_LISTED, MOST_SEEN, SkillFolder
-from recollect.tools import Tool, ToolCall, ToolResult, dispatch
+from tellback.errors import SkillError
+from tellback.skills import Skill, builtins, load_skills
+from tellback.skills.files import MAX_FILE, MOST_LISTED, MOST_SEEN, SkillFolder
+from tellback.tools import Tool, ToolCall, ToolResult, dispatch
 
 SECRET = "the secret outside"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.skills import Skill, build_index, find_skill, index_line, list_skills_of, search_skills_of
+from tellback.skills import Skill, build_index, find_skill, index_line, list_skills_of, search_skills_of
 
 TONE = Skill("customer-tone", "Apply our voice", when=["reply", "marketing"])
 ESCALATION = Skill("escalation", "Decide when to escalate", when=["refund", "angry"])

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.errors import SkillError
-from recollect.skills import MAX_BODY, Skill, load_body, load_skills
-from recollect.skills.files import MOST_LISTED
-from recollect.skills.frontmatter import check_settings, split_skill_file
-from recollect.skills.opening import text_of
+from tellback.errors import SkillError
+from tellback.skills import MAX_BODY, Skill, load_body, load_skills
+from tellback.skills.files import MOST_LISTED
+from tellback.skills.frontmatter import check_settings, split_skill_file
+from tellback.skills.opening import text_of
 
 GOOD = "name: pdf-forms\ndescription: Fill in forms."
 

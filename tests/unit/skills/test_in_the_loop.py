@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 
-from recollect import ChatOptions, run_loop, run_loop_messages, tool
-from recollect.chat import ChatRequest
-from recollect.skills import Skill, searchable_resolver
-from recollect.testing import ScriptedModel, calls, says
+from tellback import ChatOptions, run_loop, run_loop_messages, tool
+from tellback.chat import ChatRequest
+from tellback.skills import Skill, searchable_resolver
+from tellback.testing import ScriptedModel, calls, says
 
 done: list[str] = []
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from recollect.errors import ConfigurationError, SkillError
-from recollect.skills import Skill, SkillOffer, SkillResolver, in_memory_resolver, load_skills, searchable_resolver
-from recollect.tools import Tool, ToolCall, ToolResult, dispatch, tool
-from recollect.types import Message, assistant_message, tool_result_message, user_message
+from tellback.errors import ConfigurationError, SkillError
+from tellback.skills import Skill, SkillOffer, SkillResolver, in_memory_resolver, load_skills, searchable_resolver
+from tellback.tools import Tool, ToolCall, ToolResult, dispatch, tool
+from tellback.types import Message, assistant_message, tool_result_message, user_message
 
 BUILTINS = {"list_skills", "read_skill", "apply_skill"}
 
@@ -98,7 +98,7 @@ async def test_a_resolver_that_cannot_read_does_not_end_the_conversation(
     caplog: pytest.LogCaptureFixture, read_fn: Any
 ) -> None:
     offer = await SkillOffer.of(SkillResolver(lambda ctx: [], read_fn), tool_timeout=0.01)
-    with caplog.at_level(logging.WARNING, "recollect.skills"):
+    with caplog.at_level(logging.WARNING, "tellback.skills"):
         await offer.reopen(exchange("refunds"))
     assert "'refunds' are not offered again" in caplog.text
 
@@ -226,7 +226,7 @@ async def test_only_what_was_read_with_success_is_opened_again() -> None:
 
 async def test_a_skill_that_is_gone_does_not_end_the_conversation(caplog: pytest.LogCaptureFixture) -> None:
     offer = await offer_of(REFUNDS)
-    with caplog.at_level(logging.WARNING, "recollect.skills"):
+    with caplog.at_level(logging.WARNING, "tellback.skills"):
         await offer.reopen([*exchange("gone"), *exchange("refunds")])
     assert "gone" in caplog.text
     assert "refund" in offer.tools

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from recollect.errors import ConfigurationError, SkillError
-from recollect.skills import Skill, SkillResolver, effective_resolver, in_memory_resolver, searchable_resolver, skill
+from tellback.errors import ConfigurationError, SkillError
+from tellback.skills import Skill, SkillResolver, effective_resolver, in_memory_resolver, searchable_resolver, skill
 
 TONE = Skill("tone", "Our voice", when=["reply"])
 REFUNDS = Skill("refunds", "When to refund")

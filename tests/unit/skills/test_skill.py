@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from recollect.errors import ConfigurationError, SkillError
-from recollect.skills import Skill, skill, skills_for
-from recollect.tools import Tool, tool
+from tellback.errors import ConfigurationError, SkillError
+from tellback.skills import Skill, skill, skills_for
+from tellback.tools import Tool, tool
 
 
 def refund(order: str) -> str:

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.errors import ConfigurationError
-from recollect.skills import (
+from tellback.errors import ConfigurationError
+from tellback.skills import (
     MAX_BODY,
     Skill,
     SkillResolver,
@@ -26,8 +26,8 @@ from recollect.skills import (
     in_memory_resolver,
     searchable_resolver,
 )
-from recollect.skills.opening import MOST_SKILLS
-from recollect.tools import Tool, ToolCall, ToolResult, dispatch
+from tellback.skills.opening import MOST_SKILLS
+from tellback.tools import Tool, ToolCall, ToolResult, dispatch
 
 TONE = Skill("tone", "Our voice", when=["reply"], body="Be warm.")
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.errors import AgentSpecError
-from recollect.specs import BoundSpec, bind, load_spec
+from tellback.errors import AgentSpecError
+from tellback.specs import BoundSpec, bind, load_spec
 from tests.unit.specs.writing import JSON, NAMES, PARAMETER_NAMES, WORDS, specs
 
 TOOL = {"type": "RECALL_BY_TOPIC", "name": "recall", "memorySpaceId": "$space"}

@@ -9,21 +9,21 @@ from typing import Any
 
 import pytest
 
-from recollect import (
+from tellback import (
     ConfigurationError,
     InvalidArgumentError,
     NotFoundError,
-    Recollect,
+    Tellback,
     TextDelta,
     TurnOutcome,
     tool,
 )
-from recollect.app import User
-from recollect.errors import AgentSpecError
-from recollect.memory.tools import RecallByTopic
-from recollect.specs import Agents, SpecRegistry
-from recollect.specs.resuming import invocation
-from recollect.testing import ScriptedModel, calls, says
+from tellback.app import User
+from tellback.errors import AgentSpecError
+from tellback.memory.tools import RecallByTopic
+from tellback.specs import Agents, SpecRegistry
+from tellback.specs.resuming import invocation
+from tellback.testing import ScriptedModel, calls, says
 
 SUPPORT: dict[str, Any] = {
     "name": "support",
@@ -41,8 +41,8 @@ SUPPORT: dict[str, Any] = {
 
 
 @pytest.fixture
-async def rc() -> AsyncIterator[Recollect]:
-    async with Recollect(":memory:") as opened:
+async def rc() -> AsyncIterator[Tellback]:
+    async with Tellback(":memory:") as opened:
         yield opened
 
 
@@ -54,7 +54,7 @@ def registry() -> SpecRegistry:
 
 
 @pytest.fixture
-def maya(rc: Recollect) -> User:
+def maya(rc: Tellback) -> User:
     return rc.user("maya")
 
 
@@ -119,7 +119,7 @@ async def test_a_conversation_goes_on(agents: Agents, maya: User, arguments: dic
     assert texts == ["What did I order?", "A kettle.", "Which colour?", "Blue."]
 
 
-async def test_the_model_and_the_namespace_can_be_described(rc: Recollect, maya: User) -> None:
+async def test_the_model_and_the_namespace_can_be_described(rc: Tellback, maya: User) -> None:
     registry = SpecRegistry()
     registry.register({"name": "echo", "namespace": "$kind", "model": "no-such-model", "userMessage": "Hello."})
     agents = Agents(registry, maya)
@@ -215,7 +215,7 @@ async def everything(user: User) -> list[Any]:
 
 
 async def test_another_users_space_is_refused_before_anything_happens(
-    rc: Recollect, registry: SpecRegistry, arguments: dict[str, Any]
+    rc: Tellback, registry: SpecRegistry, arguments: dict[str, Any]
 ) -> None:
     before = await everything(rc.user("maya"))
     strangers = [rc.user("bob"), rc.user("maya", tenant_id="acme"), rc.user("maya", app_id="other")]
@@ -229,7 +229,7 @@ async def test_another_users_space_is_refused_before_anything_happens(
     assert await everything(rc.user("maya")) == before
 
 
-async def test_a_literal_space_serves_its_owner_only(rc: Recollect, maya: User) -> None:
+async def test_a_literal_space_serves_its_owner_only(rc: Tellback, maya: User) -> None:
     handbook = await maya.memory.create_space("handbook")
     registry = SpecRegistry()
     registry.register(
@@ -246,7 +246,7 @@ async def test_a_literal_space_serves_its_owner_only(rc: Recollect, maya: User) 
 
 
 async def test_one_space_of_many_that_is_not_the_users_is_enough(
-    rc: Recollect, maya: User, arguments: dict[str, Any]
+    rc: Tellback, maya: User, arguments: dict[str, Any]
 ) -> None:
     theirs = await rc.user("bob").memory.create_space("secrets")
     registry = SpecRegistry()
@@ -258,7 +258,7 @@ async def test_one_space_of_many_that_is_not_the_users_is_enough(
     assert await maya.conversations.list() == []
 
 
-async def test_a_space_to_recall_from_must_be_the_users_too(rc: Recollect, agents: Agents, maya: User) -> None:
+async def test_a_space_to_recall_from_must_be_the_users_too(rc: Tellback, agents: Agents, maya: User) -> None:
     agents._registry.register({"name": "plain"})
     mine, theirs = await maya.memory.create_space("mine"), await rc.user("bob").memory.create_space("theirs")
     await maya.memory.add_atom(mine.id, "Maya ordered a blue kettle.")
@@ -277,7 +277,7 @@ async def test_a_deleted_space_is_unknown(agents: Agents, maya: User, arguments:
         await agents.invoke("support", arguments, model=ScriptedModel([]))
 
 
-async def test_another_users_conversation_is_unknown(rc: Recollect, agents: Agents, arguments: dict[str, Any]) -> None:
+async def test_another_users_conversation_is_unknown(rc: Tellback, agents: Agents, arguments: dict[str, Any]) -> None:
     theirs = await rc.user("bob").conversations.create("support")
     with pytest.raises(NotFoundError, match=theirs.id):
         await agents.invoke("support", arguments, model=ScriptedModel([]), conversation_id=theirs.id)

@@ -12,10 +12,10 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from recollect.errors import AgentSpecError
-from recollect.specs import AgentSpec, Parameter, load_spec
-from recollect.specs.parameters import read_text
-from recollect.specs.trees import LENGTH
+from tellback.errors import AgentSpecError
+from tellback.specs import AgentSpec, Parameter, load_spec
+from tellback.specs.parameters import read_text
+from tellback.specs.trees import LENGTH
 from tests.unit.specs.writing import PARAMETER_NAMES, PARAMETERS, WORDS, specs
 
 TOPIC = {"type": "RECALL_BY_TOPIC", "name": "recallMemory", "memorySpaceId": "$userMemorySpaceId"}

@@ -11,25 +11,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from recollect.admin import Erased
-from recollect.agent import Agent
-from recollect.agent.events import create_message_event, create_status_event, create_tool_event
-from recollect.agent.response import ModelCall, Response, RouteInfo, StateInfo, Trace
-from recollect.agent.session import CurrentRoute, CurrentState, Progress, RouteVisit, SessionState
-from recollect.agent.session_data import session_state_to_data
-from recollect.specs import load_spec
-from recollect.types.access import ROLES, ApiKey, NewApiKey
-from recollect.types.conversations import ToolInvocation
-from recollect.types.jobs import UsageRecord, UsageTotal
-from recollect.types.messages import Message, ToolCall
-from recollect.types.replies import ChatUsage
-from recollect.types.sessions import MESSAGE_ROLES, SESSION_STATUSES, MessageData, SessionData
-from recollect.types.turns import TurnProblem
-from recollect.wire.access import ApiKeyWire, NewApiKeyWire
-from recollect.wire.admin import ErasedWire, UsageRecordWire, UsageTotalWire
-from recollect.wire.agents import AgentResponseWire, AgentWire
-from recollect.wire.base import Wire
-from recollect.wire.sessions import SessionEventWire, SessionMessageWire, SessionStateWire, SessionWire
+from tellback.admin import Erased
+from tellback.agent import Agent
+from tellback.agent.events import create_message_event, create_status_event, create_tool_event
+from tellback.agent.response import ModelCall, Response, RouteInfo, StateInfo, Trace
+from tellback.agent.session import CurrentRoute, CurrentState, Progress, RouteVisit, SessionState
+from tellback.agent.session_data import session_state_to_data
+from tellback.specs import load_spec
+from tellback.types.access import ROLES, ApiKey, NewApiKey
+from tellback.types.conversations import ToolInvocation
+from tellback.types.jobs import UsageRecord, UsageTotal
+from tellback.types.messages import Message, ToolCall
+from tellback.types.replies import ChatUsage
+from tellback.types.sessions import MESSAGE_ROLES, SESSION_STATUSES, MessageData, SessionData
+from tellback.types.turns import TurnProblem
+from tellback.wire.access import ApiKeyWire, NewApiKeyWire
+from tellback.wire.admin import ErasedWire, UsageRecordWire, UsageTotalWire
+from tellback.wire.agents import AgentResponseWire, AgentWire
+from tellback.wire.base import Wire
+from tellback.wire.sessions import SessionEventWire, SessionMessageWire, SessionStateWire, SessionWire
 from tests.unit.wire.values import (
     json_values,
     maybe,

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from pydantic import TypeAdapter, ValidationError
 
-from recollect.types.blocks import ContentBlock, MediaBlock, ToolResultBlock, ToolUseBlock, as_blocks
-from recollect.types.replies import ChatUsage
-from recollect.wire.blocks import MOST_BLOCKS, ContentIn, block_json
-from recollect.wire.conversations import AppendAssistantTurn, UsageIn
-from recollect.wire.turn_inputs import ChatInput, RunTurn
+from tellback.types.blocks import ContentBlock, MediaBlock, ToolResultBlock, ToolUseBlock, as_blocks
+from tellback.types.replies import ChatUsage
+from tellback.wire.blocks import MOST_BLOCKS, ContentIn, block_json
+from tellback.wire.conversations import AppendAssistantTurn, UsageIn
+from tellback.wire.turn_inputs import ChatInput, RunTurn
 from tests.unit.wire import values
 
 TAKEN: TypeAdapter[Any] = TypeAdapter(ContentIn)

@@ -11,24 +11,24 @@ from typing import Any
 
 import pytest
 
-import recollect
-from recollect import Category, ExtractedEntity, ExtractedFact, Extraction, Recollect, Window
-from recollect.agent.session import CurrentRoute, CurrentState, RouteVisit, SessionState, create_session
-from recollect.agent.session_data import session_data_to_state, session_state_to_data
-from recollect.server.feed import event_frame
-from recollect.stores.ports.admin import ERASED
-from recollect.testing import FunctionModel
-from recollect.types.conversations import Event
-from recollect.types.memory import CategoryKind, EntityType
-from recollect.types.sessions import SessionData
-from recollect.types.times import utc_now
-from recollect.user import User
-from recollect.wire.events import ChangeWire
-from recollect.wire.jobs import ExtractionRunWire, JobWire
-from recollect.wire.sessions import SessionStateWire, SessionWire
+import tellback
+from tellback import Category, ExtractedEntity, ExtractedFact, Extraction, Tellback, Window
+from tellback.agent.session import CurrentRoute, CurrentState, RouteVisit, SessionState, create_session
+from tellback.agent.session_data import session_data_to_state, session_state_to_data
+from tellback.server.feed import event_frame
+from tellback.stores.ports.admin import ERASED
+from tellback.testing import FunctionModel
+from tellback.types.conversations import Event
+from tellback.types.memory import CategoryKind, EntityType
+from tellback.types.sessions import SessionData
+from tellback.types.times import utc_now
+from tellback.user import User
+from tellback.wire.events import ChangeWire
+from tellback.wire.jobs import ExtractionRunWire, JobWire
+from tellback.wire.sessions import SessionStateWire, SessionWire
 from tests.support.streams import parsed
 
-STORES = Path(recollect.__file__).parent / "stores"
+STORES = Path(tellback.__file__).parent / "stores"
 TYPE = re.compile(r'"((?:conversation|message|space|atom|entity|binding|key|extraction|user)\.[a-z]+)"')
 CAMEL = re.compile(r"[a-z]+([A-Z][a-z]*)*")
 
@@ -62,7 +62,7 @@ def changes() -> list[Event]:
 
 async def happened() -> list[Event]:
     hears = Hears()
-    async with Recollect(":memory:", extractor=hears, embedder=None) as rc:
+    async with Tellback(":memory:", extractor=hears, embedder=None) as rc:
         maya, talks = rc.user("maya"), rc.user("maya").conversations
         space = (await maya.memory.create_space("home")).id
         binding = await maya.memory.create_binding({"namespace": "bound"}, [space])
@@ -134,7 +134,7 @@ def test_a_change_is_read_as_it_was(changes: list[Event]) -> None:
 
 
 async def test_what_a_job_did_has_the_names_of_the_wire() -> None:
-    async with Recollect(":memory:", extractor=Hears(), embedder=None) as rc:
+    async with Tellback(":memory:", extractor=Hears(), embedder=None) as rc:
         maya = rc.user("maya")
         space = (await maya.memory.create_space("home")).id
         id = await talked(maya, "chat")

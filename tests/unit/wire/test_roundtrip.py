@@ -10,18 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from recollect.types.blocks import TextBlock
-from recollect.types.conversations import StoredMessage
-from recollect.types.messages import Message, ToolCall
-from recollect.types.times import utc_now
-from recollect.wire.base import Wire
-from recollect.wire.bindings import BindingWire
-from recollect.wire.context import WorkingContextWire
-from recollect.wire.conversations import ConversationWire, MessageWire, encoded_message
-from recollect.wire.jobs import ExtractionRunWire, JobWire
-from recollect.wire.memory import AtomWire, EntityWire, SpaceWire
-from recollect.wire.messages import MessageOut, PartOut, ToolCallOut
-from recollect.wire.recall import RecallHitWire, RecallResultWire
+from tellback.types.blocks import TextBlock
+from tellback.types.conversations import StoredMessage
+from tellback.types.messages import Message, ToolCall
+from tellback.types.times import utc_now
+from tellback.wire.base import Wire
+from tellback.wire.bindings import BindingWire
+from tellback.wire.context import WorkingContextWire
+from tellback.wire.conversations import ConversationWire, MessageWire, encoded_message
+from tellback.wire.jobs import ExtractionRunWire, JobWire
+from tellback.wire.memory import AtomWire, EntityWire, SpaceWire
+from tellback.wire.messages import MessageOut, PartOut, ToolCallOut
+from tellback.wire.recall import RecallHitWire, RecallResultWire
 from tests.unit.wire import values
 
 KINDS: list[tuple[type[Wire], SearchStrategy[Any]]] = [

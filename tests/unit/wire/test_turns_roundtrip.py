@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from recollect.errors import StoreBusyError
-from recollect.turn.values import TurnResult
-from recollect.types import (
+from tellback.errors import StoreBusyError
+from tellback.turn.values import TurnResult
+from tellback.types import (
     ChatUsage,
     ReplyDelta,
     StreamStop,
@@ -23,12 +23,12 @@ from recollect.types import (
     ToolUseInputDelta,
     ToolUseStart,
 )
-from recollect.types.context import WorkingContext
-from recollect.types.conversations import Event, ToolInvocation, TurnOutcome
-from recollect.types.turns import TurnProblem
-from recollect.wire.base import Wire
-from recollect.wire.events import ChangeWire
-from recollect.wire.turns import ToolInvocationWire, TurnOutcomeWire, TurnResultWire, delta_event, delta_value
+from tellback.types.context import WorkingContext
+from tellback.types.conversations import Event, ToolInvocation, TurnOutcome
+from tellback.types.turns import TurnProblem
+from tellback.wire.base import Wire
+from tellback.wire.events import ChangeWire
+from tellback.wire.turns import ToolInvocationWire, TurnOutcomeWire, TurnResultWire, delta_event, delta_value
 from tests.unit.wire import values
 from tests.unit.wire.values import maybe, numbers, objects, texts, tuples
 

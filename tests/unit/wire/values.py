@@ -8,12 +8,12 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from recollect.types.bindings import Binding, ConversationScope, ExtractionPolicy
-from recollect.types.blocks import ContentBlock, MediaBlock, TextBlock, ToolResultBlock, ToolUseBlock
-from recollect.types.context import WorkingContext
-from recollect.types.conversations import Conversation, StoredMessage
-from recollect.types.jobs import ExtractionRun, Job, JobStatus
-from recollect.types.memory import (
+from tellback.types.bindings import Binding, ConversationScope, ExtractionPolicy
+from tellback.types.blocks import ContentBlock, MediaBlock, TextBlock, ToolResultBlock, ToolUseBlock
+from tellback.types.context import WorkingContext
+from tellback.types.conversations import Conversation, StoredMessage
+from tellback.types.jobs import ExtractionRun, Job, JobStatus
+from tellback.types.memory import (
     Atom,
     AtomStatus,
     Category,
@@ -27,9 +27,9 @@ from recollect.types.memory import (
     RecallMode,
     RecallResult,
 )
-from recollect.types.messages import Message, MessagePart, ToolCall
-from recollect.types.replies import ChatUsage
-from recollect.types.scope import Scope
+from tellback.types.messages import Message, MessagePart, ToolCall
+from tellback.types.replies import ChatUsage
+from tellback.types.scope import Scope
 
 texts = st.text(max_size=12)
 maybe = st.none() | texts

@@ -58,7 +58,7 @@ class OpenSearchServer(Server):
     def command(self) -> list[str]:
         heap = ["-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         numbers = ["-numOfNode", "1", "-baseHttpPort", str(self.port - 1)]  # the first node's port is one more
-        place = ["-basePath", str(self.folder), "-clusterName", "recollect", "-indexStoreType", "fs"]
+        place = ["-basePath", str(self.folder), "-clusterName", "tellback", "-indexStoreType", "fs"]
         return ["java", *heap, "-cp", f"{_JARS}/*", str(_START), *numbers, *place]
 
     def probe(self) -> str:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from recollect.memory.extraction.values import ExtractedFact, Question, Window
-from recollect.types.blocks import as_blocks
-from recollect.types.conversations import Conversation, StoredMessage
-from recollect.types.memory import Atom, Category, CategoryKind
-from recollect.types.scope import Scope
+from tellback.memory.extraction.values import ExtractedFact, Question, Window
+from tellback.types.blocks import as_blocks
+from tellback.types.conversations import Conversation, StoredMessage
+from tellback.types.memory import Atom, Category, CategoryKind
+from tellback.types.scope import Scope
 
 NOW = datetime(2026, 3, 5, 14, 2, tzinfo=UTC)
 SCOPE = Scope("default", "default", "maya")

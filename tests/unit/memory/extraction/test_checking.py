@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from recollect.errors import ExtractionError
-from recollect.memory.checks import NAME_LENGTH, TEXT_LENGTH
-from recollect.memory.extraction.checking import checked
-from recollect.memory.extraction.values import ExtractedEntity, ExtractedFact, Extraction
-from recollect.types.memory import Category, CategoryKind, EntityType
-from recollect.types.replies import ChatUsage
+from tellback.errors import ExtractionError
+from tellback.memory.checks import NAME_LENGTH, TEXT_LENGTH
+from tellback.memory.extraction.checking import checked
+from tellback.memory.extraction.values import ExtractedEntity, ExtractedFact, Extraction
+from tellback.types.memory import Category, CategoryKind, EntityType
+from tellback.types.replies import ChatUsage
 from tests.unit.memory.extraction.making import said, window
 
 WINDOW = window("I live in Lisbon.", "I see.", before=(said(0, "user", "Hello."),))

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from recollect.chat.model import ChatRequest
-from recollect.errors import ConfigurationError, ExtractionError, ProviderOverloadedError, UnknownModelError
-from recollect.memory.extraction.llm import LlmExtractor
-from recollect.memory.extraction.prompts import Prompts
-from recollect.memory.extraction.values import Change, Decision, Extraction, Verdict, Window, as_decider
-from recollect.testing import ScriptedModel, answers, calls, raises, says
-from recollect.types import ChatUsage, message_text
+from tellback.chat.model import ChatRequest
+from tellback.errors import ConfigurationError, ExtractionError, ProviderOverloadedError, UnknownModelError
+from tellback.memory.extraction.llm import LlmExtractor
+from tellback.memory.extraction.prompts import Prompts
+from tellback.memory.extraction.values import Change, Decision, Extraction, Verdict, Window, as_decider
+from tellback.testing import ScriptedModel, answers, calls, raises, says
+from tellback.types import ChatUsage, message_text
 from tests.unit.memory.extraction.making import atom, fact, question, said, talk, window
 
 LISBON = window("I moved to Lisbon.", "You will love it.")

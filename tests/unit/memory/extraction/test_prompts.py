@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from recollect.errors import ConfigurationError
-from recollect.memory.extraction.prompts import Prompts
-from recollect.memory.extraction.schema import FoundEntity, FoundFact
+from tellback.errors import ConfigurationError
+from tellback.memory.extraction.prompts import Prompts
+from tellback.memory.extraction.schema import FoundEntity, FoundFact
 
 
 def test_our_versions_are_found() -> None:

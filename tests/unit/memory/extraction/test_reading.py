@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.chat.output import InvalidOutput
-from recollect.memory.checks import NAME_LENGTH, TEXT_LENGTH
-from recollect.memory.extraction.moments import period
-from recollect.memory.extraction.quotes import is_quoted
-from recollect.memory.extraction.reading import BLANK, NOT_QUOTED, NOT_THE_USERS, TOO_LONG, read
-from recollect.memory.extraction.schema import Found
-from recollect.memory.extraction.transcript import transcribe
-from recollect.memory.extraction.values import Change, ExtractedEntity, ExtractedFact, Extraction
-from recollect.types.memory import Category, CategoryKind, EntityType
+from tellback.chat.output import InvalidOutput
+from tellback.memory.checks import NAME_LENGTH, TEXT_LENGTH
+from tellback.memory.extraction.moments import period
+from tellback.memory.extraction.quotes import is_quoted
+from tellback.memory.extraction.reading import BLANK, NOT_QUOTED, NOT_THE_USERS, TOO_LONG, read
+from tellback.memory.extraction.schema import Found
+from tellback.memory.extraction.transcript import transcribe
+from tellback.memory.extraction.values import Change, ExtractedEntity, ExtractedFact, Extraction
+from tellback.types.memory import Category, CategoryKind, EntityType
 from tests.unit.memory.extraction.making import fact, window
 
 SAID = transcribe(

@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from recollect import Category, ChatUsage, ExtractedFact, Extraction, Job, Recollect, Window, WorkerOptions
-from recollect.app import User
-from recollect.errors import ProviderOverloadedError
-from recollect.testing import ScriptedModel, answers, raises, says
-from recollect.types.memory import CategoryKind
+from tellback import Category, ChatUsage, ExtractedFact, Extraction, Job, Tellback, Window, WorkerOptions
+from tellback.app import User
+from tellback.errors import ProviderOverloadedError
+from tellback.testing import ScriptedModel, answers, raises, says
+from tellback.types.memory import CategoryKind
 from tests.unit.memory.extraction.making import fact
 
 PAID = ChatUsage(input_tokens=1000, output_tokens=10)
 SOON = WorkerOptions(first_delay=0.05, poll=0.2, heartbeat=0.1)
 
 
-async def told(rc: Recollect, *words: str) -> tuple[User, Job]:
+async def told(rc: Tellback, *words: str) -> tuple[User, Job]:
     """A user who said something that is to be extracted."""
     user = rc.user("maya")
     space = await user.memory.create_space("chat")
@@ -47,22 +47,22 @@ async def test_calls_before_a_providers_failure_are_paid_for() -> None:
     found = answers({"facts": [], "entities": []}, usage=PAID)
     script = [says("no JSON", usage=PAID), raises(ProviderOverloadedError("busy", retryable=True)), found]
     with ScriptedModel(script) as model:
-        async with Recollect(":memory:", model=model, worker=SOON) as rc:
+        async with Tellback(":memory:", model=model, worker=SOON) as rc:
             user, job = await told(rc, "I live in Porto.")
             assert (await ended(user, job)).attempts == 2
             assert await spent(user) == [1000, 1000]
 
 
 async def test_calls_before_a_cancellation_are_paid_for(tmp_path: Path) -> None:
-    url = str(tmp_path / "recollect.db")
+    url = str(tmp_path / "tellback.db")
     asked = asyncio.Event()
     script = [says("no JSON", usage=PAID), says("never", delay=30, expect=lambda _: asked.set())]
-    async with Recollect(url, model=ScriptedModel(script), worker=SOON) as rc:
+    async with Tellback(url, model=ScriptedModel(script), worker=SOON) as rc:
         _, job = await told(rc, "I live in Porto.")
         async with asyncio.timeout(30):
             await asked.wait()
         await rc.jobs.cancel(job.id)
-    async with Recollect(url) as rc:  # closing waits for what is under way
+    async with Tellback(url) as rc:  # closing waits for what is under way
         assert await spent(rc.user("maya")) == [1000]
 
 
@@ -81,7 +81,7 @@ class Giving:
     "fields", [{"category": Category("x", CategoryKind.PATTERN)}, {"text": "a\ud800"}, {"importance": 99}, {"text": ""}]
 )
 async def test_what_an_extractor_of_ones_own_gives_is_checked(fields: dict[str, Any]) -> None:
-    async with Recollect(":memory:", extractor=Giving(**fields)) as rc:
+    async with Tellback(":memory:", extractor=Giving(**fields)) as rc:
         user, job = await told(rc, "Hello.")
         over = await ended(user, job)
         assert (over.status.value, over.attempts) == ("failed", 1)
@@ -95,7 +95,7 @@ async def test_a_year_before_all_others_is_mended_by_the_model() -> None:
         return answers({"facts": [fact("User lived in Porto.", **dates)], "entities": []})
 
     with ScriptedModel([found(until="0001-01-01"), found(until="2020")]) as model:
-        async with Recollect(":memory:", model=model) as rc:
+        async with Tellback(":memory:", model=model) as rc:
             user, job = await told(rc, "I lived in Porto.")
             assert (await ended(user, job)).status.value == "done"
     assert "0001-01-01" in str(model.requests[-1].messages[-1])

@@ -7,9 +7,9 @@ from typing import Any, get_args
 import pytest
 from jsonschema import Draft202012Validator
 
-from recollect.chat.output import InvalidOutput, OutputSpec, is_exact
-from recollect.chat.providers.openai.encode import strict_schema
-from recollect.memory.extraction.schema import (
+from tellback.chat.output import InvalidOutput, OutputSpec, is_exact
+from tellback.chat.providers.openai.encode import strict_schema
+from tellback.memory.extraction.schema import (
     MOST_IDS,
     ChangeWord,
     Found,
@@ -19,9 +19,9 @@ from recollect.memory.extraction.schema import (
     found_schema,
     judged_schema,
 )
-from recollect.memory.extraction.values import Change, Verdict
-from recollect.types.jsontext import dump_json
-from recollect.types.memory import CategoryKind, EntityType
+from tellback.memory.extraction.values import Change, Verdict
+from tellback.types.jsontext import dump_json
+from tellback.types.memory import CategoryKind, EntityType
 from tests.unit.memory.extraction.making import fact
 
 

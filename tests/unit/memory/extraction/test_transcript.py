@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.memory.extraction.transcript import CUT, MESSAGE_LENGTH, transcribe, with_dates
-from recollect.memory.extraction.values import Window
-from recollect.types.blocks import TextBlock, ToolResultBlock, ToolUseBlock
+from tellback.memory.extraction.transcript import CUT, MESSAGE_LENGTH, transcribe, with_dates
+from tellback.memory.extraction.values import Window
+from tellback.types.blocks import TextBlock, ToolResultBlock, ToolUseBlock
 from tests.unit.memory.extraction.making import NOW, said, talk, window
 
 LINE = re.compile(r'(m\d+|-) \| [A-Z][a-z]+day \d{4}-\d\d-\d\d \d\d:\d\d \| (.*?): ("(?:[^"\\]|\\.)*")')

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.memory.recall.dates import LANGUAGES, Span, has_time_expression, read_query, read_text
-from recollect.memory.recall.dates.civil import DAY, civil, day_of, easter, nth_weekday, weekday
-from recollect.types.times import as_utc, from_micros, to_micros
+from tellback.memory.recall.dates import LANGUAGES, Span, has_time_expression, read_query, read_text
+from tellback.memory.recall.dates.civil import DAY, civil, day_of, easter, nth_weekday, weekday
+from tellback.types.times import as_utc, from_micros, to_micros
 
 WEDNESDAY = "2023-06-14T15:30"
 

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.memory.recall import hints
-from recollect.memory.recall.hints import Asks, language_of, read_question, text_signs
-from recollect.memory.recall.words import PLACE
+from tellback.memory.recall import hints
+from tellback.memory.recall.hints import Asks, language_of, read_question, text_signs
+from tellback.memory.recall.words import PLACE
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from recollect.embed.static import StaticEmbedder
-from recollect.memory.recall import meaning
-from recollect.memory.recall.dates import read_query
-from recollect.memory.recall.entry import Entry
-from recollect.memory.recall.index import SpaceIndex
-from recollect.memory.recall.rank import DEFAULT, Query, Relevance, Weights, read, relevance
-from recollect.types.times import as_utc, to_micros
+from tellback.embed.static import StaticEmbedder
+from tellback.memory.recall import meaning
+from tellback.memory.recall.dates import read_query
+from tellback.memory.recall.entry import Entry
+from tellback.memory.recall.index import SpaceIndex
+from tellback.memory.recall.rank import DEFAULT, Query, Relevance, Weights, read, relevance
+from tellback.types.times import as_utc, to_micros
 
 STATIC = StaticEmbedder()
 PLACES = ("Porto", "Lima", "Oslo", "Cairo", "Quito", "Perth")

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from recollect.memory.recall import words as module
-from recollect.memory.recall.entry import split_speaker
-from recollect.memory.recall.words import NUMBER, PLACE, TIME, all_words, name_words, words
+from tellback.memory.recall import words as module
+from tellback.memory.recall.entry import split_speaker
+from tellback.memory.recall.words import NUMBER, PLACE, TIME, all_words, name_words, words
 
 
 def terms(text: str) -> list[str]:

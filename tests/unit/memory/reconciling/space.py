@@ -8,21 +8,21 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from recollect.memory.extraction.entities import names, resolve
-from recollect.memory.extraction.reconcile import Plan, plan, slots
-from recollect.memory.extraction.values import (
+from tellback.memory.extraction.entities import names, resolve
+from tellback.memory.extraction.reconcile import Plan, plan, slots
+from tellback.memory.extraction.values import (
     Decision,
     ExtractedEntity,
     ExtractedFact,
     Extraction,
     Window,
 )
-from recollect.stores import AtomDraft, AtomFilter, Reconciliation, Store, open_store
-from recollect.types.blocks import TextBlock
-from recollect.types.conversations import Conversation, StoredMessage
-from recollect.types.ids import new_id
-from recollect.types.memory import Atom, AtomStatus, Category, CategoryKind, Entity, MemorySpace
-from recollect.types.scope import Scope
+from tellback.stores import AtomDraft, AtomFilter, Reconciliation, Store, open_store
+from tellback.types.blocks import TextBlock
+from tellback.types.conversations import Conversation, StoredMessage
+from tellback.types.ids import new_id
+from tellback.types.memory import Atom, AtomStatus, Category, CategoryKind, Entity, MemorySpace
+from tellback.types.scope import Scope
 
 MAYA = Scope("acme", "support", "maya")
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -10,9 +10,9 @@ from datetime import datetime
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from recollect.memory.extraction.values import Change, Decision, ExtractedEntity, ExtractedFact, Verdict
-from recollect.stores import AddedCitation, Reconciliation, Replacement
-from recollect.types.memory import AtomStatus, EntityType
+from tellback.memory.extraction.values import Change, Decision, ExtractedEntity, ExtractedFact, Verdict
+from tellback.stores import AddedCitation, Reconciliation, Replacement
+from tellback.types.memory import AtomStatus, EntityType
 from tests.unit.memory.reconciling.space import EVENT, PROFILE, Space, day, fact, home, opened, window
 
 CITIES = ["Lisbon", "Porto", "Paris", "Rome", "Oslo", "New York", "Lisbon, Portugal"]

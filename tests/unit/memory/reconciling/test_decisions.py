@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from recollect.memory.extraction.values import Change, Decision, ExtractedEntity, ExtractedFact, Question, Verdict
-from recollect.types.memory import Atom, AtomStatus, EntityType
+from tellback.memory.extraction.values import Change, Decision, ExtractedEntity, ExtractedFact, Question, Verdict
+from tellback.types.memory import Atom, AtomStatus, EntityType
 from tests.unit.memory.reconciling.space import DAY, EVENT, Space, day, fact, home, window
 
 ASKED = [

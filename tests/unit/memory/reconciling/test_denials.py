@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from recollect.memory.extraction.likeness import denies
-from recollect.memory.extraction.values import Change, Decision, ExtractedFact, Verdict
-from recollect.types.memory import AtomStatus
+from tellback.memory.extraction.likeness import denies
+from tellback.memory.extraction.values import Change, Decision, ExtractedFact, Verdict
+from tellback.types.memory import AtomStatus
 from tests.unit.memory.reconciling.space import Space, day, fact, home, window
 
 IS, IS_NOT = "User is allergic to peanuts.", "User is not allergic to peanuts."

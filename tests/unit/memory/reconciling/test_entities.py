@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.memory.extraction.entities import Resolved, names, resolve
-from recollect.memory.extraction.reconcile import slots
-from recollect.memory.extraction.values import ExtractedEntity, Extraction
-from recollect.types.memory import Entity, EntityStatus, EntityType
+from tellback.memory.extraction.entities import Resolved, names, resolve
+from tellback.memory.extraction.reconcile import slots
+from tellback.memory.extraction.values import ExtractedEntity, Extraction
+from tellback.types.memory import Entity, EntityStatus, EntityType
 from tests.unit.memory.reconciling.space import MAYA, NOON, Space, day, fact, window
 
 PERSON, PLACE = EntityType.PERSON, EntityType.PLACE

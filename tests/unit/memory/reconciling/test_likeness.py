@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.memory.extraction.likeness import negates, overlap, same_value, same_words, slot, stems
+from tellback.memory.extraction.likeness import negates, overlap, same_value, same_words, slot, stems
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from recollect.memory.extraction.mining import clusters
-from recollect.memory.extraction.patterns import Mined, mine
-from recollect.memory.extraction.regularity import regularity, undated
-from recollect.stores import AddedCitation, Replacement
-from recollect.testing.stores.making import make_entity
-from recollect.types.memory import TURN, Atom, AtomStatus, Category, CategoryKind, Citation
-from recollect.types.times import to_micros
+from tellback.memory.extraction.mining import clusters
+from tellback.memory.extraction.patterns import Mined, mine
+from tellback.memory.extraction.regularity import regularity, undated
+from tellback.stores import AddedCitation, Replacement
+from tellback.testing.stores.making import make_entity
+from tellback.types.memory import TURN, Atom, AtomStatus, Category, CategoryKind, Citation
+from tellback.types.times import to_micros
 from tests.unit.memory.reconciling.space import EVENT, MAYA, NOON, Space, day, opened
 
 MONDAYS = [1, 8, 15, 22, 29, 36]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from recollect.memory.extraction.values import Change
-from recollect.types.memory import TURN, AtomStatus, Citation
+from tellback.memory.extraction.values import Change
+from tellback.types.memory import TURN, AtomStatus, Citation
 from tests.unit.memory.reconciling.space import EVENT, Space, day, fact, home, window
 
 

@@ -1,0 +1,158 @@
+"""Tellback: `Agent.respond` along routes, the same as a stream, and with a memory in a copy of a file that has it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import routing
+import tellback_turn
+from protocol import expect
+from recalls import material
+from routing import FIELDS, GUIDELINES, HELD, STATES, Came, Seen, Sent, Turn
+
+from tellback import Tellback
+from tellback.agent import END_ROUTE, Agent, Response, SessionState, create_session
+from tellback.agent.ids import slug
+from tellback.chat import ChatRequest
+from tellback.testing import FunctionModel
+from tellback.types import ChatReply, Message, ReplyDelta, StreamStop, TextDelta, message_text
+
+USER = "maya"
+REPLY = ChatReply(text=routing.REPLY)
+DELTAS: tuple[ReplyDelta, ...] = (*map(TextDelta, routing.PIECES), StreamStop("end_turn"))
+SCHEMA = {"type": "object", "properties": FIELDS, "required": list(FIELDS)}
+
+
+def built(count: int, model: Any, **more: Any) -> Agent:
+    """An agent with so many routes."""
+    agent = Agent(routing.NAME, goal=routing.GOAL, model=model, **more)
+    for spec in routing.routes(count):
+        route = agent.create_route(
+            spec.title, description=spec.about, conditions=[spec.condition], gather_schema=SCHEMA
+        )
+        at: Any = route.initial_state
+        for text, name in zip(STATES, (*FIELDS, None), strict=True):
+            at = at.transition_to(chat_state=text, gather=() if name is None else [name])
+        at.transition_to(state=END_ROUTE)
+    for number in range(1, GUIDELINES + 1):
+        condition, action = routing.guideline(number)
+        agent.create_guideline(action=action, condition=condition)
+    agent.check()
+    return agent
+
+
+@dataclass
+class Talk:
+    """Where a conversation stands, and what was said in it, or the id of the log that holds that."""
+
+    session: SessionState
+    history: list[Message] | None = None
+    id: str = ""
+
+
+class Guide:
+    def __init__(self) -> None:
+        self.seen = Seen()
+        self._agents: dict[int, Agent] = {}
+        self._model = FunctionModel(self._answer, stream_fn=self._stream)
+        self._rc: Tellback | None = None
+
+    async def fill(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Remember as many as bench/turn.py does, in the same way."""
+        self._filled = Path(request["folder"])
+        self._filled.mkdir(parents=True, exist_ok=True)
+        size = request["size"]
+        await tellback_turn.Talker().fill(self._filled, material(request["material"]), size)
+        return {"filled": size}
+
+    async def open(self, kind: str, count: int, folder: Path) -> None:
+        self._kind = kind
+        if count not in self._agents:
+            self._agents[count] = built(count, self._model)
+        self._agent = self._agents[count]
+        if kind == "memory":
+            shutil.copy(self._filled / tellback_turn.FILE, folder / tellback_turn.FILE)
+            # A summary is one more call to the model, which no other contender makes.
+            self._rc = Tellback(folder / tellback_turn.FILE, model=self._model, summary_every=None)
+            await self._rc.open()
+            self._user = self._rc.user(USER)
+            options = {"namespace": tellback_turn.NAMESPACE}
+            self._agent = built(count, self._model, memory=self._user, memory_options=options)
+
+    async def close(self) -> None:
+        if self._rc is not None:
+            await self._rc.close()
+            self._rc = None
+
+    def reading(self, turn: Turn) -> ChatReply:
+        answer = {
+            "routes": [{"route": slug(title), "score": score} for title, score in turn.scores.items()],
+            "data": [{"field": f"{slug(turn.meant)}.{name}", "value": value} for name, value in turn.stated.items()],
+            "forget": [],
+            "conditions": [f"c{number}" for number in HELD],
+        }
+        return ChatReply(text=json.dumps(answer))
+
+    async def begin(self, texts: Sequence[str]) -> Talk:
+        session = create_session()
+        messages = tellback_turn.alternating(texts)
+        if self._rc is None:
+            return Talk(session, [Message(each["role"], each["content"]) for each in messages])
+        talks = self._user.conversations
+        talk = await talks.find_or_create(tellback_turn.NAMESPACE, session.id, close_after=tellback_turn.CLOSE_AFTER)
+        await talks.append_messages(talk.id, messages)
+        return Talk(session, id=talk.id)
+
+    async def turn(self, talk: Talk, text: str) -> tuple[Response, int]:
+        said: Any = text if talk.history is None else [*talk.history, Message("user", text)]
+        pieces = 1
+        if self._kind == "stream":
+            pieces = 0
+            async for chunk in self._agent.respond_stream(said, talk.session):
+                pieces += not chunk.done
+            assert chunk.response is not None
+            response = chunk.response
+        else:
+            response = await self._agent.respond(said, talk.session)
+        talk.session = response.session
+        if talk.history is not None:
+            talk.history = [*said, Message("assistant", response.message)]
+        return response, pieces
+
+    def came(self, outcome: tuple[Response, int]) -> Came:
+        response, pieces = outcome
+        expect("problems", (response.problems, response.trace.problems), ((), ()))
+        expect("guidelines", len(response.trace.guidelines), GUIDELINES - routing.CONDITIONAL + len(HELD))
+        expect("memories", bool(response.atoms_used), self._kind == "memory")
+        state = None if response.state is None else STATES.index(str(response.state.description))
+        known = response.session.extracted
+        plain = {name: value.isoformat() if isinstance(value, date) else value for name, value in known.items()}
+        return Came(response.message, None if response.route is None else response.route.title, state, plain, pieces)
+
+    def sent(self, call: ChatRequest) -> Sent:
+        schema = 0 if call.output_schema is None else len(json.dumps(call.output_schema, separators=(",", ":")))
+        prompt = len(call.system or "") + sum(len(message_text(message)) for message in call.messages)
+        return Sent(prompt, schema)
+
+    async def kept(self, talk: Talk) -> int | None:
+        return len(await self._user.conversations.messages(talk.id)) if talk.id else None
+
+    def _answer(self, request: ChatRequest) -> ChatReply:
+        self.seen.calls.append(request)
+        return REPLY if request.output_schema is None else self.seen.reading
+
+    async def _stream(self, request: ChatRequest) -> AsyncIterator[ReplyDelta]:
+        self.seen.calls.append(request)
+        for delta in DELTAS:
+            yield delta
+
+
+if __name__ == "__main__":
+    guide = Guide()
+    routing.serve(guide, ["respond", "stream", "memory"], ["tellback"], {"fill": guide.fill})

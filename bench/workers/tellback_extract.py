@@ -1,0 +1,168 @@
+"""Tellback: conversations that are closed become memories by a binding; also what turns cost, and a queue of jobs."""
+
+from __future__ import annotations
+
+import gc
+import shutil
+import time
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import extracts
+from extracts import USER, Batch, Material, rest
+from protocol import expect
+
+from tellback import Tellback
+from tellback.chat.model import ChatRequest, ModelBase
+from tellback.stores import AtomDraft
+from tellback.types import ChatReply, ChatUsage, ReplyDelta
+from tellback.types.ids import new_id
+from tellback.types.memory import Category, CategoryKind
+
+FILE = "memory.db"
+SPACE, NAMESPACE = "bench", "chat"
+MARK = "talk number "
+SCOPE = {"namespace": NAMESPACE, "user_id": "*"}
+ELSEWHERE = {"namespace": "elsewhere", "user_id": "*"}
+BINDINGS: dict[str, tuple[dict[str, str], dict[str, Any]] | None] = {
+    "none": None,
+    "on_close": (SCOPE, {}),
+    "elsewhere": (ELSEWHERE, {"windowed": True, "window_turns": 10}),
+}
+EXPECTED = {"added": 2, "superseded": 2, "cited": 1, "unchanged": 0, "left_out": 0}
+WARM_UP_TURNS = 50
+REST_SECONDS = 0.15
+"""Long enough for events to be looked at."""
+LIFE = Category("life", CategoryKind.FACT)
+ASSISTANT = "I see. Tell me more about it."
+
+
+class Instant(ModelBase):
+    """Says what was found in a conversation, which its first line names, or what was decided."""
+
+    model, provider = "instant", "bench"
+
+    def __init__(self, answers: Sequence[str], decision: str) -> None:
+        self._replies = [_reply(answer) for answer in answers]
+        self._decision = _reply(decision)
+        self.called = 0
+
+    async def _complete(self, request: ChatRequest) -> ChatReply:
+        self.called += 1
+        asked = request.messages[-1].content
+        assert isinstance(asked, str)
+        _, found, rest_of_it = asked.partition(MARK)
+        return self._replies[int(rest_of_it[: rest_of_it.index(".")])] if found else self._decision
+
+    def _stream(self, request: ChatRequest) -> AsyncIterator[ReplyDelta]:
+        raise NotImplementedError
+
+
+def _reply(text: str) -> ChatReply:
+    usage = ChatUsage(input_tokens=1_000, output_tokens=200)
+    return ChatReply(text=text, stop_reason="end_turn", usage=usage)
+
+
+class Learner:
+    async def open(self, folder: Path, material: Material, size: int) -> None:
+        self._model = Instant([talk["answer"] for talk in material.talks[size]], material.decision)
+        self._rc = Tellback(folder / FILE, model=self._model, patterns=None)
+        await self._rc.open()
+        self._user = self._rc.user(USER)
+        self._space = (await self._user.memory.create_space(SPACE)).id
+        await self._user.memory.create_binding(SCOPE, [self._space])
+
+    @property
+    def model_calls(self) -> int:
+        return self._model.called
+
+    async def fill(self, known: Sequence[dict[str, str]]) -> None:
+        now = self._rc.clock()
+        drafts = [AtomDraft(id=new_id("atom"), category=LIFE, valid_from=now, **each) for each in known]
+        await self._rc.store.memories.add(self._user.scope, self._space, drafts, now=now)
+        await self._rc.reembed()
+
+    async def hear(self, talk: dict[str, Any]) -> str:
+        conversation = await self._user.conversations.create(NAMESPACE)
+        for said, answered in talk["turns"]:
+            await self._user.conversations.append_turn(conversation.id, said, {"content": answered})
+        await self._rc.jobs.drain()
+        return conversation.id
+
+    async def learn(self, heard: Sequence[str]) -> None:
+        for id in heard:
+            await self._user.conversations.close(id)
+        await self._rc.jobs.drain()
+
+    async def check(self, heard: str) -> dict[str, int]:
+        [job] = await self._user.memory.list_jobs(heard)
+        expect("the job's error", job.error, None)
+        became = {name: job.result[name] for name in EXPECTED}
+        expect("what became of the facts", became, EXPECTED)
+        return became
+
+    async def close(self) -> None:
+        await self._rc.close()
+
+
+async def turns(request: dict[str, Any], count: int) -> dict[str, Any]:
+    """Turns of one conversation while a binding, or none, is there. What it makes the background do counts, too."""
+    folder = _folder(request)
+    async with Tellback(folder / FILE, extractor="verbatim", summary_every=None, patterns=None) as rc:
+        user = rc.user(USER)
+        binding = BINDINGS[request["binding"]]
+        space = await user.memory.create_space(SPACE)
+        if binding is not None:
+            scope, policy = binding
+            await user.memory.create_binding(scope, [space.id], policy)
+        conversation = await user.conversations.create(NAMESPACE)
+        for number in range(WARM_UP_TURNS):
+            await user.conversations.append_turn(conversation.id, f"Warming up {number}.", {"content": ASSISTANT})
+        await rest(REST_SECONDS)
+        gc.collect()
+        wall, cpu = time.perf_counter(), time.process_time()
+        for number in range(count):
+            await user.conversations.append_turn(conversation.id, f"This is number {number}.", {"content": ASSISTANT})
+            if request["pause"]:
+                await rest(request["pause"])
+        wall = time.perf_counter() - wall
+        await rest(REST_SECONDS)
+        cpu = time.process_time() - cpu
+        expect("jobs", await rc.jobs.list(), [])
+    shutil.rmtree(folder)
+    return {"cpu_ms": 1000 * cpu / count, "wall_ms": 1000 * wall / count}
+
+
+async def queue(request: dict[str, Any], count: int) -> dict[str, Any]:
+    """Jobs that were queued by a process without a worker, and are all run by this one."""
+    folder, users = _folder(request), request["users"]
+    async with Tellback(folder / FILE, extractor="verbatim", worker=False, patterns=None) as rc:
+        for number in range(count):
+            user = rc.user(f"{USER}{number % users}")
+            space = await user.memory.create_space(SPACE, once=True)
+            conversation = await user.conversations.create(NAMESPACE)
+            await user.conversations.append_turn(conversation.id, f"This is number {number}.", {"content": ASSISTANT})
+            await user.memory.run_extraction_for_conversation(conversation.id, space_id=space.id)
+    rc = Tellback(folder / FILE, extractor="verbatim", patterns=None)
+    await rc.warm_up()
+    gc.collect()
+    wall, cpu = time.perf_counter(), time.process_time()
+    await rc.open()
+    await rc.jobs.drain()
+    cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
+    expect("jobs done", len(await rc.jobs.list("done", limit=None)), count)
+    await rc.close()
+    shutil.rmtree(folder)
+    return {"cpu_ms": 1000 * cpu / count, "wall_ms": 1000 * wall / count}
+
+
+def _folder(request: dict[str, Any]) -> Path:
+    folder = Path(request["folder"]) / new_id("run")
+    folder.mkdir(parents=True)
+    return folder
+
+
+if __name__ == "__main__":
+    more: dict[str, Batch] = {"turns": turns, "queue": queue}
+    extracts.serve(Learner, ["tellback"], more)

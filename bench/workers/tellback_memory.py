@@ -1,0 +1,162 @@
+"""Tellback: `recall_by_topic` on chat turns remembered word for word, and `add_atom`; with the default embedder."""
+
+from __future__ import annotations
+
+import gc
+import sqlite3
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import protocol
+import recalls
+from protocol import expect
+from recalls import HITS, USER, Batch, Material, Stores, checked, material
+
+from tellback import Tellback
+from tellback.types.memory import RecallResult
+
+SPACE = "bench"
+FILE = "memory.db"
+CONVERSATION = 20
+"""Turns in one conversation."""
+SPEAKERS = {"user": "Ann", "assistant": "Bob"}
+CROWD_USER = "crowd"
+CROWD_ATOMS = 2
+CROWD_TABLES = ("spaces", "atoms", "atom_vectors")
+CROWD_COLUMNS = ("user_id", "id", "space_id")
+
+
+class Rememberer:
+    async def open(self, folder: Path, material: Material) -> None:
+        self.path = folder / FILE
+        self._spaces: dict[str, str] = {}
+        self._rc = Tellback(self.path)
+        await self._rc.open()
+
+    async def close(self) -> None:
+        await self._rc.close()
+
+    async def reopen(self) -> None:
+        """Nothing is held any more, as in a process that starts."""
+        await self._rc.close()
+        self._rc = Tellback(self.path)
+        await self._rc.open()
+
+    async def fill(self, user: str, texts: Sequence[str]) -> None:
+        """Conversations that are closed and remembered, as chats become memories."""
+        handle = self._rc.user(user)
+        space_id = await self.space(user)
+        for start in range(0, len(texts), CONVERSATION):
+            conversation = await handle.conversations.create("chat", metadata={"speakers": SPEAKERS})
+            await handle.conversations.append_messages(conversation.id, _turns(texts[start : start + CONVERSATION]))
+            await handle.conversations.close(conversation.id)
+            await handle.memory.remember_conversation(space_id, conversation.id)
+        await self._rc.jobs.drain()
+
+    async def recall(self, user: str, question: str) -> RecallResult:
+        return await self._rc.user(user).memory.recall_by_topic(self._spaces[user], question, limit=HITS)
+
+    def hits(self, recalled: Any) -> list[tuple[str, str]]:
+        return [(hit.atom.user_id, hit.atom.text) for hit in recalled.hits]
+
+    async def add(self, user: str, text: str) -> None:
+        await self._rc.user(user).memory.add_atom(self._spaces[user], text)
+
+    async def space(self, user: str) -> str:
+        """The user's space, made if there is none."""
+        if user not in self._spaces:
+            self._spaces[user] = (await self._rc.user(user).memory.create_space(SPACE, once=True)).id
+        return self._spaces[user]
+
+
+def more(stores: Stores) -> dict[str, Batch]:
+    """What only Tellback is measured for."""
+
+    async def first(request: dict[str, Any], count: int) -> dict[str, Any]:
+        """The first recall of a process, on a file that is there. Importing and opening come before the clock."""
+        expect("recalls that are the first one", count, 1)
+        store = Rememberer()
+        await store.open(Path(request["folder"]), material(request["material"]))
+        return await _first_recalls(store, _questions(request, request["index"], 1), reopen=False)
+
+    async def dropped(request: dict[str, Any], count: int) -> dict[str, Any]:
+        """The first recall of a space in a process that knows the words, and holds nothing of the space."""
+        store = Rememberer()
+        await store.open(stores.opened(request).path.parent, material(request["material"]))  # type: ignore[attr-defined]
+        return await _first_recalls(store, stores.next_questions(request, count), reopen=True)
+
+    async def after_add(request: dict[str, Any], count: int) -> dict[str, Any]:
+        """A recall right after something was added, which it has to take in."""
+        store = stores.opened(request)
+        asked = stores.next_questions(request, count)
+        new = stores.next_added(material(request["material"]), count)
+        walls, cpus, recalled = [], [], []
+        gc.collect()
+        for (question, _), (text, _) in zip(asked, new, strict=True):
+            await store.add(USER, text)
+            await protocol.settle()
+            cpu, wall = time.process_time(), time.perf_counter()
+            recalled.append(await store.recall(USER, question))
+            walls.append(1000 * (time.perf_counter() - wall))
+            cpus.append(1000 * (time.process_time() - cpu))
+        return {"cpu_ms": sum(cpus) / count, "walls_ms": walls, "found": checked(store, recalled, asked)}
+
+    async def crowd(request: dict[str, Any], count: int) -> dict[str, Any]:
+        """So many more users in the file."""
+        store: Any = stores.opened(request)
+        await store.fill(CROWD_USER, material(request["material"]).others[:CROWD_ATOMS])
+        await store.close()
+        _copy_users(store.path, request["start"], count)
+        await store.reopen()
+        return {"walls_ms": [0.0]}
+
+    return {"first": first, "dropped": dropped, "after_add": after_add, "crowd": crowd}
+
+
+async def _first_recalls(store: Rememberer, asked: Sequence[tuple[str, str]], *, reopen: bool) -> dict[str, Any]:
+    walls, cpus, recalled = [], [], []
+    for question, _ in asked:
+        if reopen:
+            await store.reopen()
+        await store.space(USER)
+        gc.collect()
+        cpu, wall = time.process_time(), time.perf_counter()
+        recalled.append(await store.recall(USER, question))
+        walls.append(1000 * (time.perf_counter() - wall))
+        cpus.append(1000 * (time.process_time() - cpu))
+    await store.close()
+    return {"cpu_ms": sum(cpus) / len(cpus), "walls_ms": walls, "found": checked(store, recalled, asked)}
+
+
+def _questions(request: dict[str, Any], start: int, count: int) -> list[tuple[str, str]]:
+    given = material(request["material"])
+    return [(question, given.memories[index]) for question, index in given.questions[request["size"]][start:][:count]]
+
+
+def _turns(texts: Sequence[str]) -> list[dict[str, str]]:
+    return [{"role": ("user", "assistant")[index % 2], "content": text} for index, text in enumerate(texts)]
+
+
+def _copy_users(path: Path, start: int, count: int) -> None:
+    """Copies of one user's space by SQL, each another user's: through the API, 100,000 of them would take minutes."""
+    connection = sqlite3.connect(path)
+    with connection:
+        for table in CROWD_TABLES:
+            columns = [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
+            values = [f"{name} || '-' || n" if name in CROWD_COLUMNS else name for name in columns]
+            connection.execute(f"CREATE TEMP TABLE template AS SELECT * FROM {table} WHERE user_id = ?", (CROWD_USER,))
+            connection.execute(
+                f"WITH RECURSIVE numbers (n) AS (SELECT ? UNION ALL SELECT n + 1 FROM numbers WHERE n + 1 < ?) "
+                f"INSERT INTO {table} ({', '.join(columns)}) SELECT {', '.join(values)} FROM numbers, template",
+                (start, start + count),
+            )
+            connection.execute("DROP TABLE template")
+    found = connection.execute("SELECT count(DISTINCT user_id) FROM atoms WHERE user_id LIKE ?", (f"{CROWD_USER}-%",))
+    expect("users in the crowd", found.fetchone()[0], start + count)
+    connection.close()
+
+
+if __name__ == "__main__":
+    recalls.serve(Rememberer, ["tellback"], more)

@@ -1,0 +1,79 @@
+"""Tellback: `Persistence` over the adapter that is named by the argument, with its defaults."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+
+import sessioning
+from sessioning import GATHERED, TAIL
+
+import tellback
+from tellback import Persistence, PersistenceAdapter, SessionState, create_message_event
+from tellback.agent import create_session, enter_route, enter_state, merge_extracted
+from tellback.agent.message_data import messages_of_events
+from tellback.types.times import utc_now
+
+AGENT = "Wanda"
+AT_ONCE = 500
+
+
+def adapter_of(backend: str, place: str) -> PersistenceAdapter:
+    match backend:
+        case "memory":
+            return tellback.InMemoryAdapter()
+        case "sqlite":
+            return tellback.SqliteAdapter(place)
+        case "postgres":
+            return tellback.PostgresAdapter(place)
+        case "sqlalchemy":
+            return tellback.SqlAlchemyAdapter(f"sqlite+aiosqlite:///{place}", auto_migrate=True)
+        case "redis":
+            return tellback.RedisAdapter(place)
+        case "mongo":
+            return tellback.MongoAdapter(place, "bench")
+        case _:
+            return tellback.OpenSearchAdapter(place)
+
+
+class Keeper:
+    def __init__(self, backend: str) -> None:
+        self._backend = backend
+        self._sessions: dict[str, SessionState] = {}
+
+    async def open(self, place: str) -> None:
+        self._persistence = Persistence(adapter_of(self._backend, place))
+        await self._persistence.initialize()
+
+    async def close(self) -> None:
+        await self._persistence.disconnect()
+
+    async def fill(self, id: str, texts: Sequence[str]) -> None:
+        session = enter_state(enter_route(create_session(id), "book", "Book a flight"), "offer", "Offer the flights")
+        session = replace(merge_extracted(session, GATHERED), version=1)
+        await self._persistence.save(session, (), agent_name=AGENT, user_id="maya")
+        self._sessions[id] = session
+        events = [create_message_event(("customer", "agent")[n % 2], AGENT, text) for n, text in enumerate(texts)]
+        rows = messages_of_events(session, events, "maya")
+        for start in range(0, len(rows), AT_ONCE):
+            await self._persistence.adapter.message_repository.add(rows[start : start + AT_ONCE], at=utc_now())
+
+    async def save(self, id: str, question: str, answer: str) -> None:
+        before = self._sessions[id]
+        self._sessions[id] = session = replace(before, version=before.version + 1)
+        turn = [
+            create_message_event("customer", "user", question),
+            create_message_event("agent", AGENT, answer),
+        ]
+        await self._persistence.save(session, turn, agent_name=AGENT, user_id="maya")
+
+    async def load(self, id: str) -> Sequence[str]:
+        session = await self._persistence.load(id)
+        assert session is not None
+        assert session.extracted == GATHERED
+        return [event.data.message for event in await self._persistence.history(id, TAIL)]
+
+
+if __name__ == "__main__":
+    sessioning.serve(lambda: Keeper(sys.argv[1]), ["tellback"])

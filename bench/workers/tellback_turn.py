@@ -1,0 +1,267 @@
+"""Tellback: `user.chat` and the layers under it, on a copy of a file that holds the memories.
+
+With the argument `telemetry` OpenTelemetry's SDK is loaded, which is why that is a process of its own.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import protocol
+import turning
+from persisting import ANSWER
+from protocol import expect
+from recalls import Material
+from turning import HITS, SYSTEM, USER, Answered, Expected, Seen, Sent
+
+from tellback import ChatOptions, LoopResult, Skill, Tellback, run_loop_messages, stream_loop, telemetry
+from tellback.chat import ChatRequest, ModelBase
+from tellback.turn import Identity, Session, TurnConfig, TurnInput, TurnResult, run_chat_turn
+from tellback.types import ChatReply, Message, ReplyDelta, StreamStop, TextDelta
+
+FILE = "tellback.db"
+NAMESPACE = "chat"
+TAIL = 30
+"""What a turn sends of the log by default."""
+CONVERSATION = 20
+"""Messages of the conversations that became memories."""
+SPEAKERS = {"user": "Ann", "assistant": "Bob"}
+CLOSE_AFTER = timedelta(hours=1)
+WITH_TELEMETRY = sys.argv[1:] == ["telemetry"]
+SPANS_LEAST = 3
+"""A turn, a recall and a call to the model."""
+
+REPLY = ChatReply(text=ANSWER)
+DELTAS: tuple[ReplyDelta, ...] = (*map(TextDelta, protocol.PIECES), StreamStop("end_turn"))
+SHORT: tuple[ReplyDelta, ...] = (TextDelta(ANSWER), StreamStop("end_turn"))
+SKILLS = [
+    Skill(
+        f"skill-{number}",
+        f"How letters of kind {number} are written, checked and sent in this company.",
+        when=[f"a letter of kind {number}", f"form {number} is mentioned"],
+        body="Write it in plain words. " * 20,
+    )
+    for number in range(20)
+]
+
+
+class InstantModel(ModelBase):
+    model = "instant"
+    provider = "bench"
+
+    def __init__(self, seen: Seen, deltas: Sequence[ReplyDelta]) -> None:
+        self._seen = seen
+        self._deltas = deltas
+
+    async def _complete(self, request: ChatRequest) -> ChatReply:
+        self._seen.model_called(request, len(request.messages))
+        return REPLY
+
+    async def _stream(self, request: ChatRequest) -> AsyncIterator[ReplyDelta]:
+        self._seen.model_called(request, len(request.messages))
+        for delta in self._deltas:
+            yield delta
+
+
+@dataclass(frozen=True)
+class Talk:
+    """A conversation, its session, and what the loop alone is sent in its place."""
+
+    id: str
+    session: str
+    history: list[Message]
+
+
+class Talker:
+    def __init__(self) -> None:
+        self.seen = Seen()
+        self._model = InstantModel(self.seen, SHORT)
+        self._streaming = InstantModel(self.seen, DELTAS)
+        self._sessions = 0
+        self._spans: Any = None
+
+    async def fill(self, folder: Path, given: Material, size: int) -> None:
+        """Conversations that are closed and remembered word for word; then the namespace is bound to the space."""
+        self._filled = folder / FILE
+        async with Tellback(self._filled) as rc:
+            user = rc.user(USER)
+            space = await user.memory.create_space("default")
+            for start in range(0, size, CONVERSATION):
+                talk = await user.conversations.create("past", metadata={"speakers": SPEAKERS})
+                texts = given.memories[:size][start : start + CONVERSATION]
+                await user.conversations.append_messages(talk.id, alternating(texts))
+                await user.conversations.close(talk.id)
+                await user.memory.remember_conversation(space.id, talk.id)
+            await user.memory.create_binding({"namespace": NAMESPACE, "user_id": USER}, [space.id])
+            await rc.jobs.drain()
+
+    async def open(self, kind: str, folder: Path) -> None:
+        shutil.copy(self._filled, folder / FILE)
+        # A summary is a second call to the model, which no other contender makes.
+        self._rc = Tellback(folder / FILE, model=self._model, summary_every=None)
+        await self._rc.open()
+        self._user = self._rc.user(USER)
+        [space] = await self._user.memory.list_spaces()
+        self._space = space.id
+        # What is said in a bound namespace is remembered, so that chats without a space have their own.
+        self._namespace = "unbound" if kind == "chat_spaceless" else NAMESPACE
+        if kind == "chat_spans":
+            self._trace()
+
+    async def close(self, count: int) -> None:
+        await self._rc.close()
+        if self._spans is not None:
+            telemetry.configure()
+            expect("spans", len(self._spans.get_finished_spans()) >= SPANS_LEAST * count, True)
+            self._spans = None
+
+    def _trace(self) -> None:
+        """Spans are made, ended and put into a list, which is dropped after the batch."""
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+        from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+        self._spans = InMemorySpanExporter()
+        provider = TracerProvider(shutdown_on_exit=False)
+        provider.add_span_processor(SimpleSpanProcessor(self._spans))
+        telemetry.configure(tracer_provider=provider)
+
+    async def begin(self, texts: Sequence[str]) -> Talk:
+        session = f"session-{self._sessions}"
+        self._sessions += 1
+        talks = self._user.conversations
+        talk = await talks.find_or_create(self._namespace, session, close_after=CLOSE_AFTER)
+        messages = alternating(texts)
+        await talks.append_messages(talk.id, messages)
+        history = [Message(each["role"], each["content"]) for each in messages]
+        return Talk(talk.id, session, history[-TAIL + 1 :])
+
+    async def turn(self, kind: str, talk: Talk, text: str) -> Any:
+        return await getattr(self, f"_{kind}")(talk, text)
+
+    async def _loop(self, talk: Talk, text: str) -> LoopResult:
+        options = ChatOptions(model=self._model, system=SYSTEM)
+        return await run_loop_messages(options, [*talk.history, Message("user", text)])
+
+    async def _recall(self, talk: Talk, text: str) -> Any:
+        return await self._user.memory.recall_by_topic(self._space, text, limit=HITS)
+
+    async def _context(self, talk: Talk, text: str) -> Any:
+        return await self._user.working_context.build(talk.id, self._space, text, template_id="messages")
+
+    async def _turn(self, talk: Talk, text: str) -> Any:
+        return await self._user.conversations.run_turn(talk.id, user_text=text, options={"system": SYSTEM})
+
+    async def _turn_memory(self, talk: Talk, text: str) -> Any:
+        return await self._user.conversations.run_turn(
+            talk.id, user_text=text, options={"system": SYSTEM}, memory_space_id=self._space
+        )
+
+    async def _chat_turn(self, talk: Talk, text: str) -> TurnResult:
+        return await self._chat_turned(talk, text, True)
+
+    async def _chat_turn_unbound(self, talk: Talk, text: str) -> TurnResult:
+        return await self._chat_turned(talk, text, False)
+
+    async def _chat_turned(self, talk: Talk, text: str, binds: bool) -> TurnResult:
+        config = TurnConfig(self._user, NAMESPACE, system_base=SYSTEM)
+        input = TurnInput(
+            Session(talk.session),
+            Identity(USER, "Maya"),
+            text,
+            recall_opts={"limit": HITS, "min_score": 0.0},
+            bind_tool_ctx=binds,
+            ctx_extras={"plan": "pro", "locale": "en"} if binds else None,
+        )
+        return await run_chat_turn(config, input)
+
+    async def _chat(self, talk: Talk, text: str) -> TurnResult:
+        return await self._user.chat(text, system=SYSTEM, session_id=talk.session)
+
+    _chat_spans = _chat
+
+    async def _chat_spaceless(self, talk: Talk, text: str) -> TurnResult:
+        return await self._user.chat(text, self._namespace, None, system=SYSTEM, session_id=talk.session)
+
+    async def _chat_skills(self, talk: Talk, text: str) -> TurnResult:
+        return await self._user.chat(text, system=SYSTEM, session_id=talk.session, skills=SKILLS)
+
+    async def _stream_loop(self, talk: Talk, text: str) -> Any:
+        options = ChatOptions(model=self._streaming, system=SYSTEM)
+        return await _read(stream_loop(options, [*talk.history, Message("user", text)]))
+
+    async def _stream_turn(self, talk: Talk, text: str) -> Any:
+        options = {"system": SYSTEM}
+        return await _read(
+            self._user.conversations.stream_turn(talk.id, user_text=text, model=self._streaming, options=options)
+        )
+
+    async def _chat_stream(self, talk: Talk, text: str) -> Any:
+        # Answers of 1,000 words fill the usual budget, and fewer messages would be sent than the loop alone is.
+        recall = {"token_budget": 100_000}
+        chat = self._user.chat_stream
+        return await _read(chat(text, system=SYSTEM, session_id=talk.session, model=self._streaming, recall=recall))
+
+    def answered(self, kind: str, outcome: Any) -> Answered:
+        if kind == "recall":
+            return Answered("", recalled=[hit.atom.text for hit in outcome.hits])
+        if kind == "context":
+            return Answered("", recalled=[atom.text for atom in outcome.atoms_used])
+        pieces = 1
+        if isinstance(outcome, tuple):
+            pieces, outcome = outcome
+        if isinstance(outcome, TurnResult):
+            expect("problems", outcome.problems, ())
+        context = getattr(outcome, "context", None)
+        recalled = None if context is None else [atom.text for atom in context.atoms_used]
+        return Answered(outcome.text, pieces, recalled)
+
+    def expected(self, kind: str, length: int) -> Expected:
+        streams = "stream" in kind
+        return Expected(
+            text="" if kind in ("recall", "context") else protocol.STREAMED if streams else ANSWER,
+            window=None if kind in ("recall", "context") else TAIL,
+            pieces=len(protocol.PIECES) if streams else 1,
+            recalls=kind not in ("loop", "turn", "chat_spaceless", "stream_loop", "stream_turn"),
+            keeps=kind not in ("loop", "recall", "context", "stream_loop"),
+        )
+
+    def sent(self, call: Any) -> Sent:
+        request, _ = call
+        return Sent(request.system or "", [str(message.content) for message in request.messages])
+
+    async def stored(self, talk: Talk) -> list[str]:
+        return [message.text for message in await self._user.conversations.messages(talk.id)]
+
+
+async def _read(items: Any) -> tuple[int, Any]:
+    """How many pieces of text came, and what came last."""
+    pieces, last = 0, None
+    async with aclosing(items):
+        async for item in items:
+            if isinstance(item, TextDelta):
+                pieces += 1
+            last = item
+    return pieces, last
+
+
+def alternating(texts: Sequence[str]) -> list[dict[str, Any]]:
+    return [{"role": ("user", "assistant")[index % 2], "content": text} for index, text in enumerate(texts)]
+
+
+KINDS = (
+    *("loop", "recall", "context", "turn", "turn_memory", "chat_turn", "chat_turn_unbound"),
+    *("chat", "chat_spaceless", "chat_skills", "stream_loop", "stream_turn", "chat_stream"),
+)
+
+if __name__ == "__main__":
+    if WITH_TELEMETRY:
+        import opentelemetry.sdk.trace  # noqa: F401
+    turning.serve(Talker(), ["chat", "chat_spans"] if WITH_TELEMETRY else KINDS, ["tellback"])

@@ -1,5 +1,0 @@
-"""Who may use a server: API keys, made, checked and revoked."""
-
-from recollect.access.keys import Keys
-
-__all__ = ["Keys"]

@@ -1,5 +1,0 @@
-"""Conversations: the log of what was said, the turns that write it, and its rolling summary."""
-
-from recollect.conversations.log import Conversations
-
-__all__ = ["Conversations"]

@@ -1,5 +1,0 @@
-"""Jobs on PostgreSQL: procrastinate brings them to any number of workers."""
-
-from recollect.jobs.postgres.worker import QueueWorker
-
-__all__ = ["QueueWorker"]

@@ -1,5 +1,0 @@
-"""The embedded store: one SQLite file."""
-
-from recollect.stores.sqlite.store import SqliteStore
-
-__all__ = ["SqliteStore"]

@@ -1,7 +1,0 @@
-"""Functions a model may call: schemas from type hints, checked input, concurrent dispatch."""
-
-from recollect.tools.dispatch import dispatch, dispatch_all
-from recollect.tools.tool import Tool, as_tool, tool, tools_by_name
-from recollect.types import ToolCall, ToolResult
-
-__all__ = ["Tool", "ToolCall", "ToolResult", "as_tool", "dispatch", "dispatch_all", "tool", "tools_by_name"]

@@ -1,0 +1,5 @@
+"""Who may use a server: API keys, made, checked and revoked."""
+
+from tellback.access.keys import Keys
+
+__all__ = ["Keys"]

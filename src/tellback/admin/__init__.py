@@ -1,0 +1,7 @@
+"""A user's rights over what is kept: to have all of it handed out, and to have it erased."""
+
+from tellback.admin.admin import Admin, follow_erasures
+from tellback.admin.erased import Erased
+from tellback.admin.export import ExportReport
+
+__all__ = ["Admin", "Erased", "ExportReport", "follow_erasures"]

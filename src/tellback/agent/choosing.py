@@ -1,0 +1,106 @@
+"""Which route a conversation is in: pure code over the model's scores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tellback.agent.route import Route
+from tellback.agent.session import SessionState
+from tellback.errors import InvalidArgumentError
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """How sure the model must be, from 0 to 100: to enter a route, to enter one again that was completed, and by how
+    much another route must beat the current one.
+
+    >>> Thresholds(margin=20).enter
+    50
+    """
+
+    enter: float = 50
+    reenter: float = 75
+    margin: float = 15
+
+    def __post_init__(self) -> None:
+        for name in ("enter", "reenter", "margin"):
+            value = getattr(self, name)
+            if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= 100:
+                raise InvalidArgumentError(f"{name} is a number from 0 to 100, not {value!r:.80}.")
+
+
+USUAL = Thresholds()
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A route, or none, and why."""
+
+    route: Route | None
+    why: str
+
+
+NO_CHOICE = Choice(None, "")
+
+
+def choose(
+    routes: Mapping[str, Route],
+    session: SessionState,
+    scores: Mapping[str, float] | None,
+    thresholds: Thresholds = USUAL,
+    holds: frozenset[str] = frozenset(),
+) -> Choice:
+    """The route to be in. Another takes over only if it beats the current one by the margin, so that a conversation
+    does not flap between two; one that was completed is entered again only if the user clearly asks for it."""
+    current = None if session.current_route is None else routes.get(session.current_route.id)
+    if scores is None:
+        if current is not None and drop_condition(current) in holds:
+            return Choice(None, "the user no longer wants it")
+        if current is not None:
+            return Choice(current, "nothing else was to be decided")
+        entry = sole_entry(routes, session)
+        return Choice(entry, "it is the only one" if entry is not None else "no route was to be decided")
+    mine = scores.get(current.id, 0) if current is not None else 0
+    best, top = _best(routes, session, scores, thresholds, current)
+    if current is not None and drop_condition(current) in holds and (best is None or top < mine + thresholds.margin):
+        return Choice(None, "the user no longer wants it")
+    if best is None:
+        return Choice(current, "no other route is meant" if current is not None else "no route is meant")
+    if current is not None and top < mine + thresholds.margin:
+        return Choice(current, f"{best.title!r} ({top:g}) does not beat it ({mine:g}) by {thresholds.margin:g}")
+    return Choice(best, f"it is meant ({top:g})" if current is None else f"it is meant ({top:g}, not {mine:g})")
+
+
+def drop_condition(route: Route) -> str:
+    """What the user must want for a route to be left without another."""
+    return f"the user no longer wants this: {route.title}"
+
+
+def sole_entry(routes: Mapping[str, Route], session: SessionState) -> Route | None:
+    """The route that is entered without asking: the only one, without a condition, and not completed or dropped."""
+    if len(routes) != 1:
+        return None
+    [route] = routes.values()
+    left = session.left.get(route.id)
+    if route.conditions or session.has_completed(route.id) or (left is not None and left.dropped):
+        return None
+    return route
+
+
+def _best(
+    routes: Mapping[str, Route],
+    session: SessionState,
+    scores: Mapping[str, float],
+    thresholds: Thresholds,
+    current: Route | None,
+) -> tuple[Route | None, float]:
+    best: Route | None = None
+    top = -1.0
+    for id, route in routes.items():
+        score = scores.get(id, 0)
+        if route is current or score <= top:
+            continue
+        if score >= (thresholds.reenter if session.has_completed(id) else thresholds.enter):
+            best, top = route, score
+    return best, top

@@ -1,0 +1,200 @@
+"""Domains: functions and tools of an agent, grouped by name, so that a route can be kept to some of them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Iterator, Mapping
+from types import ModuleType
+from typing import Any
+
+from tellback.errors import FlowError
+from tellback.tools import Tool
+
+
+class DomainRegistry:
+    """The domains of an agent, by name.
+
+    A domain is a mapping of names to functions and tools, or an object whose public methods are taken. Tools can be
+    offered to a model; plain functions are for your own code.
+
+    >>> domains = DomainRegistry()
+    >>> domains.register("payment", {"process_payment": lambda amount: f"paid {amount}"})
+    >>> domains.namespace.payment.process_payment(5)
+    'paid 5'
+    >>> domains.names
+    ('payment',)
+    """
+
+    def __init__(self) -> None:
+        self._domains: dict[str, dict[str, Any]] = {}
+
+    def register(self, name: str, domain: Any) -> None:
+        """Add a domain under a name that is not taken.
+
+        >>> DomainRegistry().register("empty", {})
+        Traceback (most recent call last):
+            ...
+        tellback.errors.FlowError: Domain 'empty': it has nothing that can be called. ...
+        """
+        if not isinstance(name, str) or not name.strip():
+            raise FlowError("a domain", f"its name is a text that is not empty, not {name!r:.80}.")
+        if name in self._domains:
+            raise FlowError(_place(name), "there is one of that name already. Choose another name, or put both in one.")
+        self._domains[name] = _members(name, domain)
+
+    def get(self, name: str) -> dict[str, Any] | None:
+        """The functions and tools of a domain; None if there is no such domain.
+
+        >>> DomainRegistry().get("payment") is None
+        True
+        """
+        found = self._domains.get(name)
+        return None if found is None else dict(found)
+
+    def has(self, name: str) -> bool:
+        """Whether there is a domain of that name.
+
+        >>> DomainRegistry().has("payment")
+        False
+        """
+        return name in self._domains
+
+    def all(self) -> dict[str, dict[str, Any]]:
+        """All domains.
+
+        >>> DomainRegistry().all()
+        {}
+        """
+        return self.filtered()
+
+    def filtered(self, names: Iterable[str] | None = None) -> dict[str, dict[str, Any]]:
+        """The domains of these names; without names, all. A name that is not known is a `FlowError`.
+
+        >>> domains = DomainRegistry()
+        >>> domains.register("payment", {"refund": print})
+        >>> domains.register("shipping", {"cost": print})
+        >>> list(domains.filtered(["shipping"]))
+        ['shipping']
+        """
+        if isinstance(names, str):
+            raise FlowError(_place(names), f"names of domains are a list: write [{names!r}].")
+        wanted = self.names if names is None else tuple(names)
+        for name in wanted:
+            if name not in self._domains:
+                raise FlowError(_place(name), f"there is no such domain. There are: {_listed(self._domains)}.")
+        return {name: dict(self._domains[name]) for name in wanted}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all domains, in the order they were registered."""
+        return tuple(self._domains)
+
+    @property
+    def namespace(self) -> DomainNamespace:
+        """The domains as attributes: `namespace.payment.process_payment(5)`."""
+        return DomainNamespace(self._domains, "domain")
+
+    def tools(self, names: Iterable[str] | None = None) -> list[Tool]:
+        """The tools of these domains, for a model; without names, of all. Plain functions are not among them.
+
+        >>> from tellback.tools import tool
+        >>> @tool
+        ... def refund(id: str) -> str:
+        ...     "Pay back."
+        ...     return "done"
+        >>> domains = DomainRegistry()
+        >>> domains.register("payment", {"refund": refund, "audit": print})
+        >>> [each.name for each in domains.tools()]
+        ['refund']
+        """
+        found: dict[str, tuple[Tool, str]] = {}
+        for domain, members in self.filtered(names).items():
+            for member in members.values():
+                if not isinstance(member, Tool):
+                    continue
+                first, where = found.setdefault(member.name, (member, domain))
+                if first is not member:
+                    raise FlowError(
+                        _place(domain),
+                        f"a tool called {member.name!r} is in domain {where!r} too, and a model could not tell them"
+                        " apart. Give one another name with @tool(name=...).",
+                    )
+        return [tool for tool, _ in found.values()]
+
+
+class DomainNamespace:
+    """Named things as attributes, or by `[name]` where a name cannot be one.
+
+    >>> DomainNamespace({"payment-eu": {"refund": len}}, "domain")["payment-eu"].refund("abc")
+    3
+    """
+
+    __slots__ = ("_kind", "_members")
+
+    def __init__(self, members: Mapping[str, Any], kind: str) -> None:
+        self._members = members
+        self._kind = kind
+
+    def __getattr__(self, name: str) -> Any:
+        # Not self._members: copying asks for attributes before there are any, and would never stop asking.
+        if name not in object.__getattribute__(self, "_members"):
+            raise AttributeError(self._unknown(name), name=name, obj=self)
+        return self[name]
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._members:
+            raise KeyError(self._unknown(name))
+        found = self._members[name]
+        return DomainNamespace(found, "function") if self._kind == "domain" else found
+
+    def _unknown(self, name: str) -> str:
+        return f"There is no {self._kind} {name!r}. There are: {_listed(self._members)}."
+
+    def __dir__(self) -> list[str]:
+        return sorted(self._members)
+
+    def __repr__(self) -> str:
+        return f"<{self._kind}s: {_listed(self._members)}>"
+
+
+def _members(name: str, domain: Any) -> dict[str, Any]:
+    if isinstance(domain, Mapping):
+        members = dict(domain)
+        for key, member in members.items():
+            if not isinstance(key, str) or not callable(member):
+                raise FlowError(_place(name), f"{key!r:.80} is {member!r:.80}, but names and functions make a domain.")
+    else:
+        members = dict(_callables(domain))
+    if not members:
+        raise FlowError(_place(name), "it has nothing that can be called. Register a mapping of names to functions.")
+    return members
+
+
+def _callables(domain: Any) -> Iterator[tuple[str, Any]]:
+    """The public functions of an object. Properties are not looked into, since that runs code."""
+    for name in dir(domain):
+        if name.startswith("_") or isinstance(inspect.getattr_static(domain, name, None), property):
+            continue
+        member = getattr(domain, name, None)
+        if not callable(member) or inspect.isclass(member):
+            continue
+        if isinstance(domain, ModuleType) and not _is_own(domain, name, member):
+            continue
+        yield name, member
+
+
+def _is_own(module: ModuleType, name: str, member: Any) -> bool:
+    """Whether a module means to offer it: what it imported for itself is not its own."""
+    listed = getattr(module, "__all__", None)
+    if listed is not None:
+        return name in listed
+    made_of = member.fn if isinstance(member, Tool) else member
+    return getattr(made_of, "__module__", None) == module.__name__
+
+
+def _place(name: Any) -> str:
+    return f"domain {name!r:.80}"
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(names) or "none"

@@ -1,0 +1,230 @@
+"""What happened in a conversation: making events, reading them from elsewhere, and how a model reads them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from tellback.agent.event_values import (
+    Event,
+    EventData,
+    EventKind,
+    EventSource,
+    MessageEventData,
+    StatusEventData,
+    ToolEventData,
+    event_of,
+    event_of_mapping,
+)
+from tellback.errors import InvalidArgumentError
+from tellback.types import Message, ToolCall, as_message, assistant_message, message_text, user_message
+from tellback.types.jsontext import dump_json
+
+__all__ = [
+    "Event",
+    "EventData",
+    "EventKind",
+    "EventSource",
+    "MessageEventData",
+    "StatusEventData",
+    "ToolEventData",
+    "adapt_event",
+    "create_message_event",
+    "create_status_event",
+    "create_tool_event",
+    "messages_of",
+]
+
+LONGEST_RESULT = 2_000
+"""So many characters of a tool's result are shown to a model."""
+
+
+def create_message_event(
+    source: EventSource | str, participant_name: str, message: str, timestamp: str | datetime | None = None
+) -> Event:
+    """An event that something was said; without a timestamp, now.
+
+    >>> create_message_event(EventSource.CUSTOMER, "Alice", "Hello!", "2026-03-01T10:30:00Z").creation_utc
+    '2026-03-01T10:30:00+00:00'
+    """
+    return event_of(EventKind.MESSAGE, source, MessageEventData(participant_name, message), timestamp)
+
+
+def create_tool_event(
+    source: EventSource | str, tool_calls: Iterable[Mapping[str, Any]], timestamp: str | datetime | None = None
+) -> Event:
+    """An event that tools ran; without a timestamp, now.
+
+    >>> create_tool_event("agent", [{"tool_id": "get_data", "arguments": {}, "result": 5}]).kind.value
+    'tool'
+    """
+    return event_of(EventKind.TOOL, source, {"tool_calls": tool_calls}, timestamp)
+
+
+def create_status_event(
+    source: EventSource | str,
+    status: str,
+    data: Mapping[str, Any] | None = None,
+    timestamp: str | datetime | None = None,
+) -> Event:
+    """An event that a status changed; without a timestamp, now.
+
+    >>> create_status_event("agent", "typing").data.status
+    'typing'
+    """
+    return event_of(EventKind.STATUS, source, StatusEventData(status, {} if data is None else data), timestamp)
+
+
+def adapt_event(event: Any) -> Event:
+    """An event from an event, a chat message, or a mapping that has the fields of either.
+
+    >>> adapt_event({"role": "user", "content": "Hi"}).source.value
+    'customer'
+    >>> adapt_event({"kind": "status", "source": "agent", "data": {"status": "typing"}}).kind.value
+    'status'
+    """
+    try:
+        return _adapted(event)
+    except InvalidArgumentError:
+        raise
+    except (TypeError, ValueError) as error:
+        raise InvalidArgumentError(f"that is no event: {error}.") from error
+
+
+def messages_of(history: Any) -> list[Message]:
+    """The messages a model is given, in order, from a history: a text, an event, a message, a mapping, or several.
+
+    The customer speaks as user and the agent as assistant. System messages and tool results become notes in user
+    messages; status events and empty messages are left out.
+
+    >>> history = [create_message_event("customer", "Alice", "Hi"), {"role": "assistant", "content": "Hello!"}]
+    >>> [(message.role, message.content) for message in messages_of(history)]
+    [('user', 'Hi'), ('assistant', 'Hello!')]
+    """
+    if isinstance(history, str | Event | Message | Mapping):
+        history = [history]
+    if isinstance(history, bytes | bytearray) or not isinstance(history, Iterable):
+        raise InvalidArgumentError(f"a history is a text, a message, an event or a list of these, not {history!r:.80}.")
+    calls: dict[str, ToolCall] = {}
+    found: list[Message] = []
+    for index, each in enumerate(history):
+        try:
+            message = _said(each, calls)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InvalidArgumentError(f"history[{index}] cannot be used: {error}") from error
+        if message is not None and message_text(message).strip():
+            found.append(message)
+    return found
+
+
+_SOURCES = {
+    "user": EventSource.CUSTOMER,
+    "assistant": EventSource.AI_AGENT,
+    "system": EventSource.SYSTEM,
+    "tool": EventSource.AI_AGENT,
+}
+_OTHER_ROLES = {"customer": "user", "agent": "assistant"}
+# A customer who writes one of the marks that notes begin with must not pass for the system.
+_MARKS = re.compile(r"(?im)^([^\w\n\[]{0,20})\[\s{0,5}(system|tool results)\s{0,5}\]")
+
+
+def _adapted(event: Any) -> Event:
+    if isinstance(event, Event):
+        return event
+    if isinstance(event, Mapping):
+        if "kind" in event:
+            return event_of_mapping(event)
+        if "role" in event:
+            event = _chat_message(event)
+    if not isinstance(event, Message):
+        raise InvalidArgumentError(
+            f"{event!r:.80} is no event: pass an Event, a Message, or a mapping with kind, source, data and"
+            " creation_utc, or with role and content."
+        )
+    source = _SOURCES.get(event.role)
+    if source is None:
+        raise InvalidArgumentError(f"a message's role is {', '.join(_SOURCES)}, not {event.role!r:.80}.")
+    if event.role == "tool":
+        return create_tool_event(source, [{"tool_id": event.name or "tool", "result": message_text(event)}])
+    return create_message_event(source, event.name or event.role, message_text(event))
+
+
+def _chat_message(given: Mapping[str, Any]) -> Message:
+    return as_message({**given, "role": _OTHER_ROLES.get(given["role"], given["role"])})
+
+
+def _said(each: Any, calls: dict[str, ToolCall]) -> Message | None:
+    if isinstance(each, str):
+        each = user_message(each)
+    elif isinstance(each, Mapping) and "role" in each and "kind" not in each:
+        each = _chat_message(each)
+    if isinstance(each, Message):
+        return _message_said(each, calls)
+    return _event_said(adapt_event(each))
+
+
+def _message_said(message: Message, calls: dict[str, ToolCall]) -> Message:
+    text = message_text(message)
+    match message.role:
+        case "user":
+            return _unmarked(message)
+        case "assistant" if not message.tool_calls:
+            return message
+        case "assistant":
+            # As text: providers refuse calls of tools that the next request does not offer.
+            calls.update((call.id, call) for call in message.tool_calls)
+            return assistant_message(text)
+        case "system":
+            return _system_note(text)
+        case "tool":
+            call = calls.get(message.tool_call_id or "")
+            name = call.name if call else message.name or "tool"
+            return _tool_note([{"tool_id": name, "arguments": call.input if call else {}, "result": text}])
+    raise InvalidArgumentError(f"a message's role is {', '.join(_SOURCES)}, not {message.role!r:.80}.")
+
+
+def _event_said(event: Event) -> Message | None:
+    if isinstance(event.data, StatusEventData):
+        return None
+    if isinstance(event.data, ToolEventData):
+        return _tool_note(event.data.tool_calls)
+    if event.source is EventSource.SYSTEM:
+        return _system_note(event.data.message)
+    if event.source is EventSource.AI_AGENT:
+        return assistant_message(event.data.message)
+    return _unmarked(user_message(event.data.message))
+
+
+def _system_note(text: str) -> Message:
+    return user_message(f"[System] {text}" if text.strip() else "")
+
+
+def _tool_note(calls: Iterable[Mapping[str, Any]]) -> Message:
+    lines = [
+        f"{call['tool_id']}({_shown(call['arguments']) if call['arguments'] else ''}) → {_shown(call['result'])}"
+        for call in calls
+    ]
+    return user_message("[Tool results] " + "\n".join(lines) if lines else "")
+
+
+def _shown(value: Any) -> str:
+    text = _without_marks(value) if isinstance(value, str) else dump_json(value)
+    return text if len(text) <= LONGEST_RESULT else text[: LONGEST_RESULT - 1] + "…"
+
+
+def _unmarked(message: Message) -> Message:
+    content, parts = message.content, message.parts
+    if isinstance(content, str):
+        content = _without_marks(content)
+    if parts:
+        parts = tuple(replace(part, text=_without_marks(part.text)) if part.text else part for part in parts)
+    if content == message.content and parts == message.parts:
+        return message
+    return replace(message, content=content, parts=parts)
+
+
+def _without_marks(text: str) -> str:
+    return _MARKS.sub(r"\1(\2)", text) if "[" in text else text

@@ -1,0 +1,380 @@
+"""`Persistence`: an agent's sessions and their messages in a database."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack
+
+from tellback.agent.events import Event, adapt_event
+from tellback.agent.message_data import events_of, message_of, messages_of_events, with_event
+from tellback.agent.session import SessionState
+from tellback.agent.session_data import plain_data, refuse_reserved, session_data_to_state, session_state_to_data
+from tellback.errors import ConfigurationError, InvalidArgumentError, NotFoundError
+from tellback.stores import SessionTurn
+from tellback.stores.sessions import checks
+from tellback.stores.sessions.adapter import PersistenceAdapter
+from tellback.types.ids import new_id
+from tellback.types.scope import Scope
+from tellback.types.sessions import MessageData, MessageRole, SessionData, SessionStatus
+from tellback.types.times import utc_now
+
+if TYPE_CHECKING:
+    from tellback.stores.sessions.kept import KeptSessions
+
+
+_OF_ADAPTERS = (*("session_repository", "message_repository", "initialize", "disconnect", "save", "purge_expired"),)
+
+
+class NewSession(TypedDict, total=False):
+    """What a session is created from. Without an id it gets a new one.
+
+    `initial_data` is your own JSON about it: it is in `collected_data`, and in the metadata of the session's state.
+    """
+
+    id: str | None
+    user_id: str | None
+    agent_name: str | None
+    initial_data: Mapping[str, Any] | None
+    status: SessionStatus
+
+
+class NewMessage(TypedDict, total=False):
+    """What a message is made from; `event` alone is enough."""
+
+    id: str | None
+    session_id: str
+    user_id: str | None
+    role: MessageRole
+    content: str
+    route: str | None
+    state: str | None
+    tool_calls: Sequence[Mapping[str, Any]] | None
+    event: Any
+    created_at: datetime | str | None
+
+
+class SessionWithState(NamedTuple):
+    """A session as it is stored, and as an agent takes it."""
+
+    session_data: SessionData
+    session_state: SessionState
+
+
+class Persistence:
+    """Keeps an agent's sessions and messages in the database of an adapter: what `Agent(persistence=...)` takes.
+
+    With `auto_save` the agent saves each turn by itself: where the session stands **and** what was said, in one step.
+    Without, pass on `response.session`, and save it with `save`. `user_id` makes it one user's: sessions of others are
+    not there for it. The adapter is initialized at the first use; `async with` disconnects it at the end.
+
+    >>> import asyncio
+    >>> from tellback import InMemoryAdapter
+    >>> async def main():
+    ...     async with Persistence(InMemoryAdapter(), user_id="maya") as persistence:
+    ...         session = await persistence.create_session(agent_name="Wanda", initial_data={"channel": "web"})
+    ...         await persistence.save_message(session_id=session.id, role="user", content="Hello!")
+    ...         return await persistence.load_session_history(session.id)
+    >>> asyncio.run(main())[0].data.message
+    'Hello!'
+    """
+
+    def __init__(
+        self,
+        adapter: PersistenceAdapter,
+        auto_save: bool = True,
+        user_id: str | None = None,
+        *,
+        clock: Callable[[], datetime] = utc_now,
+    ) -> None:
+        if isinstance(adapter, type) or not isinstance(adapter, PersistenceAdapter):
+            missing = [name for name in _OF_ADAPTERS if not hasattr(adapter, name)]
+            lacks = f" It has no {', '.join(missing)}." if len(missing) < len(_OF_ADAPTERS) else ""
+            raise ConfigurationError(f"adapter is an adapter such as InMemoryAdapter(), not {adapter!r:.80}.{lacks}")
+        if not isinstance(auto_save, bool):
+            raise ConfigurationError(f"auto_save is True or False, not {auto_save!r:.80}; write user_id=... by name.")
+        self.adapter = adapter
+        self.auto_save = auto_save
+        self.user_id = checks.optional_id("user_id", user_id)
+        self.clock = clock
+        self._initializing = asyncio.Lock()
+        self._is_ready = False
+
+    async def __aenter__(self) -> Persistence:
+        await self.initialize()
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self.disconnect()
+
+    async def initialize(self) -> None:
+        """Make what is missing in the database: tables, indexes, migrations. It happens by itself at the first use."""
+        async with self._initializing:
+            await self.adapter.initialize()
+            self._is_ready = True
+
+    async def disconnect(self) -> None:
+        """Give up the adapter's own connections."""
+        await self.adapter.disconnect()
+
+    async def create_session(
+        self, data: SessionData | NewSession | None = None, **fields: Unpack[NewSession]
+    ) -> SessionData:
+        """Store a new session. Raises `SessionConflictError` if its id is taken."""
+        return await (await self._ready()).session_repository.create(self._new_session(data, fields))
+
+    async def create_session_with_state(
+        self, data: SessionData | NewSession | None = None, **fields: Unpack[NewSession]
+    ) -> SessionWithState:
+        """Store a new session, and give it also as `agent.respond(..., session=...)` takes it."""
+        created = await self.create_session(data, **fields)
+        return SessionWithState(created, session_data_to_state(created.id, created))
+
+    async def get_session(self, session_id: str) -> SessionData | None:
+        """A session, or None if there is none of that id, or it is another user's."""
+        found = await (await self._ready()).session_repository.get(session_id)
+        return found if self._is_ours(found) else None
+
+    async def find_active_session(
+        self, user_id: str | None = None, agent_name: str | None = None
+    ) -> SessionData | None:
+        """The active session of a user, and of an agent if one is named, that was created last."""
+        return await (await self._ready()).session_repository.find_active(self._user(user_id), agent_name)
+
+    async def get_user_sessions(
+        self, user_id: str | None = None, limit: int | None = None, *, before: SessionData | str | None = None
+    ) -> list[SessionData]:
+        """A user's sessions, those created last first; `before` is the last one of the page before."""
+        adapter, user = await self._ready(), self._user(user_id)
+        if isinstance(before, str):
+            before = await self._required(before)
+        return await adapter.session_repository.of_user(user, limit=limit, before=before)
+
+    async def update_session_status(self, session_id: str, status: SessionStatus) -> SessionData | None:
+        """Change a session's status, and give it as it is then; None if there is none of that id."""
+        checks.status(status)
+        if await self.get_session(session_id) is None:
+            return None
+        now = self.clock()
+        return await self.adapter.session_repository.update_status(
+            session_id, status, at=now, completed_at=now if status == "completed" else None
+        )
+
+    async def complete_session(self, session_id: str) -> SessionData | None:
+        """Mark a session as completed."""
+        return await self.update_session_status(session_id, "completed")
+
+    async def abandon_session(self, session_id: str) -> SessionData | None:
+        """Mark a session as abandoned."""
+        return await self.update_session_status(session_id, "abandoned")
+
+    async def delete_session(self, session_id: str) -> bool:
+        """Delete a session with its messages; says whether it was there.
+
+        In a `Tellback` only where it stood is deleted: what was said is the user's log, and is erased with that.
+        """
+        if await self.get_session(session_id) is None and self.user_id is not None:
+            return False
+        return await self.adapter.session_repository.delete(session_id)  # also what is left of one that expired
+
+    async def delete_user_sessions(self, user_id: str | None = None) -> int:
+        """Delete all sessions of a user with their messages, as `delete_session` does; gives how many there were."""
+        deleted = 0
+        while found := await self.get_user_sessions(user_id, limit=100):
+            gone = [await self.adapter.session_repository.delete(each.id) for each in found]
+            deleted += sum(gone)
+            if not any(gone):  # a list that lags behind
+                break
+        return deleted
+
+    async def save_message(
+        self, data: MessageData | NewMessage | None = None, **fields: Unpack[NewMessage]
+    ) -> MessageData:
+        """Append a message to a session. Raises `NotFoundError` if there is no such session."""
+        message = message_of(data, fields, self.clock())
+        session = await self._required(message.session_id)
+        message = replace(message, user_id=self._own(message.user_id) or session.user_id)
+        (added,) = await self.adapter.message_repository.add([message], at=self.clock())
+        return with_event(added)
+
+    async def get_session_messages(
+        self,
+        session_id: str,
+        limit: int | None = None,
+        *,
+        before: MessageData | int | None = None,
+        after: MessageData | int | None = None,
+    ) -> list[MessageData]:
+        """A session's messages in order: the last `limit` of them, those before one, or the first ones after one."""
+        until = before.position if isinstance(before, MessageData) else before
+        since = after.position if isinstance(after, MessageData) else after
+        return [with_event(each) for each in await self._messages(session_id, limit, until, since)]
+
+    async def load_session_history(self, session_id: str, limit: int | None = None) -> list[Event]:
+        """What was said and done in a session, as `agent.respond` takes it; of the last `limit` messages."""
+        messages = await self._messages(session_id, limit)
+        return [event for each in messages for event in events_of(each)]
+
+    async def load(self, session_id: str) -> SessionState | None:
+        """Where a session stands, if it is stored. Raises `NotFoundError` if it is another user's."""
+        found = await (await self._ready()).session_repository.get(session_id)
+        if found is None:
+            return None
+        if not self._is_ours(found):
+            raise NotFoundError("session", session_id, "Users need ids of their own.")
+        return session_data_to_state(session_id, found)
+
+    async def save(
+        self,
+        session: SessionState,
+        events: Iterable[Any] = (),
+        *,
+        agent_name: str | None = None,
+        user_id: str | None = None,
+    ) -> None:
+        """Store a session and what was said in its turn, in one step: with `auto_save` the agent does.
+
+        Raises `SessionConflictError` unless the version that is stored is the one before the session's: a turn that
+        lost a race saves nothing.
+        """
+        adapter = await self._ready()
+        if self.user_id is not None and not self._is_ours(await adapter.session_repository.get(session.id), new=True):
+            raise NotFoundError("session", session.id, "Users need ids of their own.")
+        turn = self.session_turn(session, events, agent_name=agent_name, user_id=user_id)
+        await adapter.save(turn.session, turn.said)
+
+    def session_turn(
+        self, session: SessionState, events: Iterable[Any], *, agent_name: str | None, user_id: str | None
+    ) -> SessionTurn:
+        """A session and what was said in its turn, as they are stored."""
+        row = self._row(session, agent_name, self._own(user_id))
+        messages = messages_of_events(session, [adapt_event(each) for each in events], row.user_id)
+        return SessionTurn(row, tuple(messages))
+
+    def is_beside(self, store: Any, scope: Scope) -> bool:
+        """Whether sessions are kept in the same store as a user's conversations.
+
+        Raises `ConfigurationError` if they are, but for users of another tenant or app.
+        """
+        kept: KeptSessions | None = getattr(self.adapter, "kept", None)
+        if kept is not None and kept.store is not store and _place(kept.store) == _place(store) is not None:
+            raise ConfigurationError(
+                f"the agent remembers and keeps its sessions in {store.url} through two Tellbacks:"
+                " pass the same one to both."
+            )
+        if kept is None or kept.store is not store:
+            return False
+        if (kept.tenant_id, kept.app_id) != (scope.tenant_id, scope.app_id):
+            raise ConfigurationError(
+                f"the agent remembers in app {scope.app_id!r} of tenant {scope.tenant_id!r}, and keeps its sessions in"
+                f" {kept.app_id!r} of {kept.tenant_id!r}: pass tenant_id and app_id to the adapter."
+            )
+        return True
+
+    async def history(self, session_id: str, limit: int) -> Sequence[Event]:
+        """The newest of what was said in a session, in order."""
+        return tuple(await self.load_session_history(session_id, limit)) if limit > 0 else ()
+
+    def _row(self, session: SessionState, agent_name: str | None, user_id: str | None) -> SessionData:
+        data, now = session_state_to_data(session), self.clock()
+        named = session.metadata.get("user_id")
+        return SessionData(
+            id=session.id,
+            user_id=user_id or (named if isinstance(named, str) and named else None),
+            agent_name=agent_name,
+            current_route=data["current_route"],
+            current_state=data["current_state"],
+            collected_data=data["collected_data"],
+            created_at=now,
+            updated_at=now,
+            version=session.version,
+        )
+
+    def _new_session(self, given: SessionData | NewSession | None, fields: NewSession) -> SessionData:
+        if isinstance(given, SessionData):
+            if fields:
+                raise InvalidArgumentError("pass a SessionData, or its fields, not both.")
+            made = replace(given, user_id=self._own(given.user_id), collected_data=plain_data(given.collected_data))
+            session_data_to_state(made.id, made)  # what could not be read must not be stored
+            return made
+        values: Mapping[str, Any] = {**_mapping("a session", given), **fields}
+        unknown = values.keys() - NewSession.__annotations__.keys()
+        if unknown:
+            raise InvalidArgumentError(f"create_session takes no {', '.join(sorted(unknown))}.")
+        data = _mapping("initial_data", values.get("initial_data"))
+        refuse_reserved(data)
+        now = self.clock()
+        return SessionData(
+            id=values.get("id") or new_id("session"),
+            user_id=self._own(values.get("user_id")),
+            agent_name=values.get("agent_name"),
+            status=values.get("status") or "active",
+            collected_data=plain_data(data),
+            created_at=now,
+            updated_at=now,
+        )
+
+    def _own(self, user_id: str | None) -> str | None:
+        if self.user_id is not None and user_id not in (None, self.user_id):
+            raise InvalidArgumentError(f"this persistence is of user {self.user_id!r}, not of {user_id!r:.80}.")
+        return self.user_id if user_id is None else user_id
+
+    def _user(self, user_id: str | None) -> str:
+        found = self._own(user_id)
+        if found is None:
+            raise InvalidArgumentError("whose sessions? Pass user_id=..., here or to Persistence(...).")
+        return found
+
+    def _is_ours(self, session: SessionData | None, *, new: bool = False) -> bool:
+        if session is None:
+            return new
+        return self.user_id is None or session.user_id == self.user_id
+
+    async def _messages(
+        self, session_id: str, limit: int | None, before: int | None = None, after: int | None = None
+    ) -> list[MessageData]:
+        session = await self.get_session(session_id)
+        if session is None and self.user_id is not None:
+            return []  # messages may outlive their session: then they are for those who see everyone's
+        messages = self.adapter.message_repository
+        while True:
+            found = await messages.of_session(session_id, limit=limit, before=before, after=after)
+            ours = [each for each in found if session is None or _belongs(each, session)]
+            if ours or not found or after is None:
+                return ours
+            after = found[-1].position  # a whole page of another user, who had the id before
+
+    async def _required(self, session_id: str) -> SessionData:
+        found = await self.get_session(session_id)
+        if found is None:
+            raise NotFoundError("session", session_id, "create_session makes one.")
+        return found
+
+    async def _ready(self) -> PersistenceAdapter:
+        if not self._is_ready:
+            async with self._initializing:
+                if not self._is_ready:
+                    await self.adapter.initialize()
+                    self._is_ready = True
+        return self.adapter
+
+
+def _place(store: Any) -> Any:
+    """Where a store is, if another one can be there too."""
+    settings = getattr(store, "queue_settings", None)  # of PostgreSQL, with the schema
+    if settings is not None:
+        return settings()
+    return None if ":memory:" in store.url else store.url
+
+
+def _belongs(message: MessageData, session: SessionData) -> bool:
+    """Whether it is of the session as it is now, and not of another user who had the same id before it expired."""
+    return message.user_id is None or session.user_id is None or message.user_id == session.user_id
+
+
+def _mapping(what: str, given: Any) -> Mapping[str, Any]:
+    if not isinstance(given, Mapping | None):
+        raise InvalidArgumentError(f"{what} is a mapping, not {given!r:.80}.")
+    return given or {}

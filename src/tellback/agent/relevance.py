@@ -1,0 +1,180 @@
+"""Which of many texts have to do with what was said, told without asking a model."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Protocol
+
+from tellback.errors import ConfigurationError, InvalidArgumentError
+
+if TYPE_CHECKING:
+    from tellback.memory.recall.grown import Floats, Ints
+    from tellback.memory.recall.words import Word
+
+MOST_READ = 2_000
+"""How many characters of what was said count."""
+
+MOST_WORDS = 24
+"""How many words of it are compared one by one; its meaning as a whole is that of all of them."""
+
+SHORT = 64
+"""How many dimensions of word vectors are compared: the first ones say nearly all there is to say."""
+
+LEAST_ALIKE = 0.3
+"""Words whose vectors are less alike than this have nothing to do with each other."""
+
+MEANING = 3.0
+"""What the cosine of two texts counts, beside the share of the words that is met."""
+
+log = logging.getLogger("tellback.agent")
+
+
+class TextVectors(Protocol):
+    """What gives vectors at once, as `StaticEmbedder` does: of whole texts, and of single words."""
+
+    def vectors(self, texts: Sequence[str]) -> Floats: ...
+
+    def words(self, words: Sequence[str]) -> Floats: ...
+
+
+class Relevance:
+    """Ranks texts by how much they have to do with what was said: words and meaning, no model call.
+
+    Vectors are those of the bundled embedder, or of another `embedder`; where the bundled one cannot be loaded, words
+    are compared by their stems alone. It may be used from any thread.
+
+    >>> Relevance(["Book a flight", "Cancel a subscription", "Reserve a table"]).rank("we'd like to dine at eight")
+    [2, 0, 1]
+    """
+
+    def __init__(self, texts: Sequence[str], *, embedder: TextVectors | None = None) -> None:
+        if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
+            raise InvalidArgumentError(f"Relevance takes a list of texts, not {texts!r:.80}.")
+        self._texts = tuple(texts)
+        self._embedder = embedder
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the texts have been read."""
+        return len(self) < 2 or "_index" in self.__dict__
+
+    def prepare(self) -> None:
+        """Read the texts and load the vectors now, not at the first `rank`: up to half a second, once in a process."""
+        if len(self) > 1:
+            _ = self._index
+
+    def rank(self, said: str) -> list[int]:
+        """The indices of all texts, the most relevant first.
+
+        Texts that are as relevant as each other keep their order, and so do all if nothing was said that has a meaning
+        of its own, as in "yes, do it".
+        """
+        from tellback.memory.recall.words import words
+
+        said = said[:MOST_READ]
+        asked = list({word.term: word for word in words(said)}.values())
+        if not asked or len(self) < 2:
+            return list(range(len(self)))
+        return self._index.rank(said, asked)
+
+    @cached_property
+    def _index(self) -> _Index:
+        # Two threads may both make it, and then one of two equal ones is kept.
+        return _Index(self._texts, _bundled() if self._embedder is None else self._embedder)
+
+
+class _Index:
+    """The texts' words and vectors, as arrays."""
+
+    def __init__(self, texts: Sequence[str], embedder: TextVectors | None) -> None:
+        import numpy as np
+
+        from tellback.memory.recall.grown import Grown
+        from tellback.memory.recall.postings import Postings
+        from tellback.memory.recall.words import tokens
+
+        self._size = len(texts)
+        self._embedder = embedder
+        self._postings = postings = Postings()
+        found = [[postings.tokens[token] for token in tokens(text)] for text in texts]
+        postings.add(0, [number for numbers in found for number in numbers], [len(numbers) for numbers in found])
+        postings.settle()
+        if embedder is not None:
+            self._words = np.ascontiguousarray(_short(embedder.words(postings.forms)).T)
+            rows = embedder.vectors(texts)
+            self._vectors = Grown(np.float32, rows.shape[1])
+            self._vectors.extend(rows)
+
+    def rank(self, said: str, asked: Sequence[Word]) -> list[int]:
+        import numpy as np
+
+        scores = self._share(self._rarest(asked))
+        if self._embedder is not None:
+            scores += np.float32(MEANING) * self._vectors.times(self._embedder.vectors([said])[0])
+        order: list[int] = np.argsort(-scores, kind="stable").tolist()
+        return order
+
+    def _rarest(self, asked: Sequence[Word]) -> Sequence[Word]:
+        """Of many words those that fewest texts have, and only then those that none has."""
+        if len(asked) <= MOST_WORDS:
+            return asked
+        terms, spread = self._postings.terms, self._postings.spread
+        many = [int(spread[terms[word.term]]) if word.term in terms else self._size + 1 for word in asked]
+        return [asked[at] for at in sorted(sorted(range(len(asked)), key=many.__getitem__)[:MOST_WORDS])]
+
+    def _share(self, asked: Sequence[Word]) -> Floats:
+        """How much of what was asked is met by each text, from 0 to 1; a rare word is much, a common one little."""
+        import numpy as np
+
+        postings = self._postings
+        numbers = np.array([postings.terms.get(word.term, -1) for word in asked], np.int64)
+        known = np.flatnonzero(numbers >= 0)
+        whose, terms, strength = self._alike(asked)
+        at, lengths = postings.lookup(np.concatenate((terms, numbers[known])))
+        whose = np.concatenate((whose, known)).repeat(lengths)
+        best = np.zeros((len(asked), self._size), np.float32)
+        # Of several values for one place the last stays, which is the greatest.
+        best[whose, postings.rows[at]] = np.concatenate((strength, np.ones(len(known), np.float32))).repeat(lengths)
+        spread = np.zeros(len(asked))
+        spread[known] = postings.spread[numbers[known]]
+        rarity = np.log1p((self._size - spread + 0.5) / (spread + 0.5))
+        rarity /= rarity.sum()
+        # Not a product of matrices, which may give equal texts not quite equal numbers.
+        shares: Floats = (rarity.astype(np.float32)[:, None] * best).sum(axis=0)
+        return shares
+
+    def _alike(self, asked: Sequence[Word]) -> tuple[Ints, Ints, Floats]:
+        """Words of the texts that mean nearly the same as one that was asked: whose, which, how much, least first."""
+        import numpy as np
+
+        if self._embedder is None:
+            nothing = np.zeros(0, np.int64)
+            return nothing, nothing, np.zeros(0, np.float32)
+        near = _short(self._embedder.words([word.form for word in asked])) @ self._words
+        whose, terms = np.nonzero(near >= LEAST_ALIKE)
+        strength = near[whose, terms]
+        order = np.argsort(strength, kind="stable")
+        return whose[order], terms[order], strength[order]
+
+
+def _short(vectors: Floats) -> Floats:
+    from tellback.embed.vectors import unit_rows
+
+    return unit_rows(vectors[:, :SHORT].copy())
+
+
+def _bundled() -> TextVectors | None:
+    try:
+        from tellback.embed import weights
+        from tellback.embed.static import StaticEmbedder
+
+        weights.load()
+    except (ConfigurationError, ImportError) as error:
+        log.warning("Routes are ranked by their words alone, as the bundled embedder cannot be loaded: %s", error)
+        return None
+    return StaticEmbedder()

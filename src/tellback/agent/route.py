@@ -1,0 +1,254 @@
+"""A route: a conversation that has a goal, as a graph of states."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypedDict
+
+from tellback.agent.drawing import described, route_mermaid
+from tellback.agent.flow import check_route, check_way
+from tellback.agent.gathering import GatherSchema
+from tellback.agent.ids import generate_route_id, generate_state_id
+from tellback.agent.session import SessionState, known_in
+from tellback.agent.state import State, Transition, canned, fields_known
+from tellback.agent.value_reading import InvalidValue
+from tellback.agent.values import Guideline, as_value
+from tellback.errors import FlowError
+from tellback.types.names import slug
+
+
+@dataclass(frozen=True, slots=True)
+class RouteRef:
+    """Names a route."""
+
+    id: str
+
+
+class RouteFields(TypedDict, total=False):
+    """What `agent.create_route` takes besides the title: see `Route`."""
+
+    id: str | None
+    description: str | None
+    conditions: Sequence[str]
+    guidelines: Sequence[Any]
+    domains: Sequence[str] | None
+    rules: Sequence[str]
+    prohibitions: Sequence[str]
+    gather_schema: Mapping[str, Any] | type | None
+    initial_data: Mapping[str, Any] | None
+    canned_responses: Sequence[Any]
+
+
+class Route:
+    """A conversation that has a goal. `initial_state.transition_to(...)` adds its states.
+
+    `conditions` say in words when it is meant. `gather_schema`, a JSON schema or a pydantic model, describes what is
+    learnt on the way; `initial_data` is known of it from the start. `domains` names those whose tools may be used in
+    it (None: all). `rules` must be kept and `prohibitions` never broken in it.
+
+    >>> route = Route("Tell the weather", conditions=["the user asks about the weather"])
+    >>> route.initial_state.transition_to(chat_state="Tell the weather where they are").route_id == route.id
+    True
+    """
+
+    def __init__(
+        self,
+        title: str,
+        id: str | None = None,
+        description: str | None = None,
+        conditions: Sequence[str] = (),
+        guidelines: Sequence[Any] = (),
+        domains: Sequence[str] | None = None,
+        rules: Sequence[str] = (),
+        prohibitions: Sequence[str] = (),
+        gather_schema: Mapping[str, Any] | type | None = None,
+        initial_data: Mapping[str, Any] | None = None,
+        canned_responses: Sequence[Any] = (),
+    ) -> None:
+        if not isinstance(title, str) or not title.strip():
+            raise FlowError("a route", f"title is a text, not {title!r:.80}.")
+        self.title = title
+        self.id = generate_route_id(title) if id is None else _id(id, self.place)
+        self.description = description
+        self.conditions = _texts(conditions, self.place, "conditions")
+        self.rules = _texts(rules, self.place, "rules")
+        self.prohibitions = _texts(prohibitions, self.place, "prohibitions")
+        self.domains = None if domains is None else _texts(domains, self.place, "domains")
+        self.gathering = GatherSchema.of(gather_schema, self.place)
+        self.gather_schema = gather_schema
+        self.canned_responses = canned(canned_responses, self.place)
+        self.guidelines: list[Guideline] = []
+        self.changes = 0
+        """How often it was changed: what is known of it holds until it changes again."""
+        for guideline in guidelines:
+            self.create_guideline(guideline)
+        self.initial_data = self._known(initial_data or {})
+        self.key = slug(title)
+        """What models call it; its agent tells routes of one title apart."""
+        self.gatherable: tuple[str, ...] = ()
+        """The fields that its states ask the user for."""
+        self._states: dict[str, State] = {}
+        self.initial_state = State(self, generate_state_id(self.id, "start"), kind="start")
+        self._states[self.initial_state.id] = self.initial_state
+
+    @property
+    def place(self) -> str:
+        """It as errors name it."""
+        return f"route {self.title!r}"
+
+    @property
+    def ref(self) -> RouteRef:
+        """A reference to it."""
+        return RouteRef(self.id)
+
+    @property
+    def states(self) -> tuple[State, ...]:
+        """All its states, the initial one first."""
+        return tuple(self._states.values())
+
+    def state(self, id: str) -> State | None:
+        """The state of that id."""
+        return self._states.get(id)
+
+    def create_guideline(self, guideline: Guideline | Mapping[str, Any] | None = None, **fields: Any) -> Route:
+        """Add a guideline that holds in this route only."""
+        self.guidelines.append(as_value(Guideline, guideline, fields))
+        self.changes += 1
+        return self
+
+    def data(self, session: SessionState) -> Any:
+        """What was gathered: an instance of the model, once nothing that it needs is missing; a dict before, or where
+        `gather_schema` is a JSON schema.
+
+        >>> from tellback.agent import create_session
+        >>> Route("Book a flight").data(create_session())
+        {}
+        """
+        return self.gathering.typed(known_in(session, self.id))
+
+    def describe(self) -> str:
+        """The route in words: its states, what they gather, and where they lead."""
+        return described(self)
+
+    def to_mermaid(self, current_state: str | None = None) -> str:
+        """The route as a Mermaid diagram, with the current state lit if its id is given."""
+        return route_mermaid(self, current_state)
+
+    def check(self) -> None:
+        """Raise `FlowError` if something is wrong with it."""
+        check_route(self)
+
+    def _known(self, data: Mapping[str, Any]) -> dict[str, Any]:
+        if not isinstance(data, Mapping):
+            raise FlowError(self.place, f"initial_data is a mapping of fields, not {data!r:.80}.")
+        fields_known([*data], self.gathering.fields, self.place, "initial_data")
+        known = {}
+        for name, value in data.items():
+            try:
+                known[name] = self.gathering.check(name, value)
+            except InvalidValue as problem:
+                raise FlowError(self.place, f"initial_data, {name}: {problem}") from problem
+        return known
+
+    def _add_state(
+        self,
+        before: State,
+        description: str | None,
+        *,
+        id: str | None,
+        kind: Literal["chat", "tool"] = "chat",
+        gather: Sequence[str] = (),
+        required_data: Sequence[str] = (),
+        save_as: str | None = None,
+        skip_if: Any = None,
+        arguments: Any = None,
+        canned_responses: Sequence[Any] = (),
+        **more: Any,
+    ) -> State:
+        tool = more.get("tool")
+        place = f"{self.place}, state {description or (tool and tool.name)!r}"
+        known = self.gathering.fields
+        if skip_if is not None and (not callable(skip_if) or inspect.iscoroutinefunction(skip_if)):
+            raise FlowError(place, f"skip_if is a plain function of the gathered data, not {skip_if!r:.80}.")
+        if save_as is not None:
+            fields_known([save_as], known, place, "save_as")
+        _check_arguments(arguments, tool, known, place)
+        state = State(
+            self,
+            self._free_id(id, description or (tool.name if tool is not None else None), place),
+            description,
+            kind=kind,
+            gather=fields_known(gather, known, place, "gather"),
+            required_data=fields_known(required_data, known, place, "required_data"),
+            save_as=save_as,
+            skip_if=skip_if,
+            arguments=arguments,
+            canned_responses=canned(canned_responses, place),
+            **more,
+        )
+        self._states[state.id] = state
+        self._changed()
+        return state
+
+    def _free_id(self, given: str | None, description: str | None, place: str) -> str:
+        if given is not None:
+            if _id(given, place) in self._states or given == "END_ROUTE":
+                raise FlowError(place, f"the id {given!r} is another state's of this route.")
+            return given
+        id, index = generate_state_id(self.id, description), 0
+        while id in self._states:
+            index += 1
+            id = generate_state_id(self.id, description, index)
+        return id
+
+    def _drop_state(self, state: State) -> None:
+        del self._states[state.id]
+        self._changed()
+
+    def _check_way(self, way: Transition) -> None:
+        self._changed()
+        check_way(self, way)
+
+    def _changed(self) -> None:
+        self.changes += 1
+        self.gatherable = tuple(dict.fromkeys(name for state in self._states.values() for name in state.gather))
+
+    def __repr__(self) -> str:
+        return f"Route({self.title!r}, id={self.id!r})"
+
+
+def _id(given: Any, place: str) -> str:
+    if not isinstance(given, str) or not given.strip():
+        raise FlowError(place, f"an id is a text, not {given!r:.80}.")
+    return given
+
+
+def _texts(given: Any, place: str, what: str) -> tuple[str, ...]:
+    if isinstance(given, str) or not isinstance(given, Sequence) or not all(isinstance(e, str) and e for e in given):
+        raise FlowError(place, f"{what} is a list of texts, not {given!r:.80}: write {what}=[...].")
+    return tuple(given)
+
+
+def _check_arguments(given: Any, tool: Any, known: Mapping[str, Any], place: str) -> None:
+    if inspect.iscoroutinefunction(given):
+        raise FlowError(place, "arguments is a plain function of the gathered data, not an async one.")
+    if tool is None or callable(given):
+        return
+    if not isinstance(given, Mapping | None):
+        raise FlowError(place, f"arguments are the tool's parameters by field, or a function, not {given!r:.80}.")
+    if given is not None:
+        fields_known([*given.values()], known, place, "arguments")
+        parameters = tool.parameters.get("properties", {})
+        unknown = [name for name in given if name not in parameters]
+        if unknown and not tool.parameters.get("additionalProperties"):
+            raise FlowError(place, f"arguments names {unknown[0]!r}, which {tool.name} does not take.")
+    lacking = [name for name in tool.parameters.get("required", ()) if name not in (known if given is None else given)]
+    if lacking:
+        there = ", ".join(known) or "no fields"
+        raise FlowError(
+            place,
+            f"{tool.name} needs {lacking[0]!r}, which it would never get: gather_schema has {there}. Say where it comes"
+            f" from: arguments={{{lacking[0]!r}: <field>}}, or a function of the data.",
+        )

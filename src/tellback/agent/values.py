@@ -1,0 +1,124 @@
+"""What an agent is made of, besides its routes: terms, guidelines, capabilities, canned responses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from tellback.errors import InvalidArgumentError
+from tellback.tools import Tool, as_tool
+
+
+class CompositionMode(StrEnum):
+    """How freely an agent words its answers.
+
+    `FLUID` writes as it likes; `CANNED_FLUID` prefers the canned responses; `CANNED_COMPOSITED` puts its answer
+    together from them; `CANNED_STRICT` says one of them, word for word, and nothing else.
+
+    >>> CompositionMode("strict_canned") is CompositionMode.CANNED_STRICT
+    True
+    """
+
+    FLUID = "fluid"
+    CANNED_FLUID = "canned_fluid"
+    CANNED_COMPOSITED = "composited_canned"
+    CANNED_STRICT = "strict_canned"
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A word of the trade, explained to the model.
+
+    >>> Term("PNR", "The six characters that name a booking.", synonyms=["record locator"]).name
+    'PNR'
+    """
+
+    name: str
+    description: str
+    synonyms: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        _text("a term's name", self.name)
+        _text(f"the description of term {self.name!r}", self.description)
+        object.__setattr__(self, "synonyms", _texts(f"the synonyms of term {self.name!r}", self.synonyms))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Guideline:
+    """What to do, and when. Without a `condition` it always holds; its `tools` can be called while it holds.
+
+    >>> Guideline("Offer to call back.", condition="the user is in a hurry").enabled
+    True
+    """
+
+    action: str
+    condition: str | None = None
+    id: str | None = None
+    enabled: bool = True
+    tags: Sequence[str] = ()
+    tools: Sequence[Any] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _text("a guideline's action", self.action)
+        if self.condition is not None:
+            _text("a guideline's condition", self.condition)
+        object.__setattr__(self, "tools", _tools(f"guideline {self.action!r:.60}", self.tools))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Capability:
+    """Something the agent can do, told to the model; its `tools` can always be called.
+
+    >>> Capability("Refunds", "Pay back up to 100 euros.").title
+    'Refunds'
+    """
+
+    title: str
+    description: str
+    id: str | None = None
+    tools: Sequence[Any] = ()
+
+    def __post_init__(self) -> None:
+        _text("a capability's title", self.title)
+        _text(f"the description of capability {self.title!r}", self.description)
+        object.__setattr__(self, "tools", _tools(f"capability {self.title!r}", self.tools))
+
+
+@dataclass(frozen=True, slots=True)
+class GuidelineMatch:
+    """A guideline that holds in this turn, and why: its condition, or that it always does."""
+
+    guideline: Guideline
+    rationale: str = "always"
+
+
+def as_value(kind: type[Any], given: Any, more: Mapping[str, Any] | None = None) -> Any:
+    """A term, guideline or capability as it is, or made of a mapping or of keywords."""
+    if isinstance(given, kind) and not more:
+        return given
+    if given is not None and not isinstance(given, Mapping):
+        raise InvalidArgumentError(f"{given!r:.80} is no {kind.__name__}: pass one, or its fields.")
+    try:
+        return kind(**{**(given or {}), **(more or {})})
+    except TypeError as error:
+        raise InvalidArgumentError(f"that makes no {kind.__name__}: {error}.") from error
+
+
+def _text(what: str, given: Any) -> None:
+    if not isinstance(given, str) or not given.strip():
+        raise InvalidArgumentError(f"{what} is a text, not {given!r:.80}.")
+
+
+def _texts(what: str, given: Any) -> tuple[str, ...]:
+    if isinstance(given, str) or not isinstance(given, Iterable) or not all(isinstance(each, str) for each in given):
+        raise InvalidArgumentError(f"{what} are a list of texts, not {given!r:.80}.")
+    return tuple(given)
+
+
+def _tools(whose: str, given: Any) -> tuple[Tool, ...]:
+    if callable(given) or isinstance(given, str | Mapping) or not isinstance(given, Iterable):
+        raise InvalidArgumentError(f"the tools of {whose} are a list, not {given!r:.80}: write tools=[...].")
+    return tuple(map(as_tool, given))

@@ -1,0 +1,133 @@
+"""Agents that a command or a server is told of: descriptions in files, and agents with routes that a module holds."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tellback.errors import ConfigurationError, TellbackError
+
+if TYPE_CHECKING:
+    from tellback.agent import Agent
+    from tellback.app import Tellback
+    from tellback.specs import AgentSpec
+
+ENDINGS = (".json", ".yaml", ".yml")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Something that should be an agent: where it is, and what it is, or what is wrong with it."""
+
+    where: str
+    spec: AgentSpec | None = None
+    agent: Agent | None = None
+    problem: str | None = None
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        found = self.spec or self.agent
+        return "" if found is None else found.name
+
+
+def load_agents(rc: Tellback, sources: Iterable[str]) -> list[Agent]:
+    """Register the descriptions that sources hold, and give the agents with routes.
+
+    Raises `ConfigurationError` that names the source of what cannot be used.
+    """
+    found: list[Agent] = []
+    for source in sources:
+        for each in agents_at(source, rc):
+            if each.problem is not None:
+                raise ConfigurationError(f"The agent in {each.where} cannot be used: {each.problem}")
+            if each.agent is not None:
+                found.append(each.agent)
+            elif Path(each.where).is_file():  # what a function registered is there already
+                _register(rc, each)
+    return found
+
+
+def agents_at(source: str, rc: Tellback) -> list[Found]:
+    """What a source holds: a file, a folder of files, or `module:attribute`.
+
+    An attribute is an agent, a list of agents, or a function that gives either: it may take the Tellback, and give
+    None once it has registered descriptions there itself.
+    """
+    path = Path(source)
+    if path.exists() or path.suffix in ENDINGS:
+        return [_described(file) for file in _files(path)]
+    if ":" not in source:
+        raise ConfigurationError(f"There are no agents at {source}: name a file, a folder, or module:attribute.")
+    return _of_module(source, rc)
+
+
+def _register(rc: Tellback, found: Found) -> None:
+    try:
+        rc.register_agent(Path(found.where))
+    except TellbackError as error:
+        raise ConfigurationError(f"The agent in {found.where} cannot be used: {error}") from error
+
+
+def _files(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    files = sorted(each for each in path.iterdir() if each.suffix in ENDINGS and each.is_file())
+    if not files:
+        raise ConfigurationError(f"The folder {path} has no agents: they are files that end in {', '.join(ENDINGS)}.")
+    return files
+
+
+def _described(file: Path) -> Found:
+    from tellback.specs import load_spec
+
+    try:
+        return Found(str(file), spec=load_spec(file))
+    except TellbackError as error:
+        return Found(str(file), problem=str(error))
+    except OSError as error:
+        return Found(str(file), problem=f"It cannot be read: {error.strerror}.")
+
+
+def _of_module(source: str, rc: Tellback) -> list[Found]:
+    from tellback.agent import Agent
+
+    name, _, attribute = source.partition(":")
+    if "" not in sys.path:  # as `python -m` does it: modules of the folder one is in
+        sys.path.insert(0, "")
+    try:
+        value = getattr(importlib.import_module(name), attribute)
+        if callable(value) and not isinstance(value, Agent):
+            value = _made(value, rc)
+    except TellbackError as error:
+        return [Found(source, problem=str(error))]
+    except Exception as error:  # noqa: BLE001 - a program of the user's: whatever it raises is told
+        return [Found(source, problem=f"It cannot be loaded: {type(error).__name__}: {error}")]
+    if value is None:
+        return [Found(source, spec=spec) for spec in rc.user("-").agents.list()]
+    given: Any = [value] if isinstance(value, Agent) else value
+    if not isinstance(given, list | tuple) or not all(isinstance(each, Agent) for each in given):
+        return [Found(source, problem=f"It is no agent, and no list of agents, but {type(value).__name__}.")]
+    return [_checked(source, agent) for agent in given]
+
+
+def _made(make: Callable[..., Any], rc: Tellback) -> Any:
+    """What a function makes, whether or not it takes the Tellback."""
+    try:
+        inspect.signature(make).bind(rc)
+    except TypeError:
+        return make()
+    return make(rc)
+
+
+def _checked(source: str, agent: Agent) -> Found:
+    try:
+        agent.check()
+    except TellbackError as error:
+        return Found(source, problem=str(error))
+    return Found(source, agent=agent)

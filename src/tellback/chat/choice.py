@@ -1,0 +1,192 @@
+"""Which model answers when nobody names one: what is at hand on this machine, the best first.
+
+A provider's key in the environment comes first, then a GGUF file that was named, then an Ollama on this machine, and
+last of all the offline model, which needs nothing.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from tellback.chat.model import Model
+from tellback.chat.offline import OFFLINE, is_offline
+from tellback.chat.ollama import HOST, ollama_url
+from tellback.errors import ConfigurationError
+
+AUTO = "auto"
+MODEL_VARIABLE = "TELLBACK_MODEL"
+GGUF_VARIABLE = "TELLBACK_GGUF"
+OLLAMA_VARIABLE = "OLLAMA_HOST"
+OLLAMA_SECONDS = 0.5
+LARGEST_ANSWER = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class ModelChoice:
+    """The model that answers, by its name, and why it is that one.
+
+    >>> choose_model("gpt-5").name
+    'gpt-5'
+    """
+
+    name: str
+    why: str
+
+    @property
+    def is_offline(self) -> bool:
+        """Whether there is none, so that answers are quotations from memory."""
+        return is_offline(self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelAtHand:
+    """A way to get answers: whether it `is_ready`, which `model` it would be, and what is there or missing (`note`)."""
+
+    provider: str
+    model: str | None
+    is_ready: bool
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Keyed:
+    provider: str
+    variables: tuple[str, ...]
+    model: str
+    package: str
+    extra: str
+
+
+_KEYED = (
+    _Keyed("Anthropic", ("ANTHROPIC_API_KEY",), "claude-sonnet-5", "anthropic", "anthropic"),
+    _Keyed("OpenAI", ("OPENAI_API_KEY",), "gpt-5", "openai", "openai"),
+    _Keyed("Gemini", ("GEMINI_API_KEY", "GOOGLE_API_KEY"), "gemini-2.5-flash", "google.genai", "gemini"),
+    _Keyed("OpenRouter", ("OPENROUTER_API_KEY",), "openrouter/auto", "openai", "openai"),
+    _Keyed("xAI", ("XAI_API_KEY",), "grok-4", "openai", "openai"),
+)
+
+
+def choose_model(name: str | None = None, env: Mapping[str, str] | None = None) -> ModelChoice:
+    """The model to use: the one that is named, or by `TELLBACK_MODEL`, or the best that is at hand.
+
+    "auto" is as good as no name. It looks for an Ollama on this machine, which takes half a second at most, only where
+    no key is set.
+
+    >>> choose_model(env={"OPENAI_API_KEY": "..."}).name
+    'gpt-5'
+    """
+    env = os.environ if env is None else env
+    for given, why in ((name, "it was named"), (_told(env, MODEL_VARIABLE), f"{MODEL_VARIABLE} names it")):
+        if given and given.lower() != AUTO:
+            return ModelChoice(given, why)
+    for look in (_keyed, _gguf, _ollama):
+        for found in look(env):
+            if found.is_ready and found.model is not None:
+                return ModelChoice(found.model, found.note)
+    return ModelChoice(OFFLINE, "no key is set, no Ollama answers, and no GGUF file is named")
+
+
+def thinking(model: str | Model | None) -> str | Model | None:
+    """The model that thinks, of what was set: "auto" is looked up, and the offline one is none.
+
+    >>> thinking("gpt-5"), thinking("offline")
+    ('gpt-5', None)
+    """
+    if isinstance(model, str) and model.lower() == AUTO:
+        model = choose_model().name
+    return None if is_offline(model) else model
+
+
+def survey_models(env: Mapping[str, str] | None = None) -> list[ModelAtHand]:
+    """Every way to get answers on this machine, with what is there and what is missing; keys are not told.
+
+    >>> [each.provider for each in survey_models({}) if each.is_ready][-1]
+    'offline'
+    """
+    env = os.environ if env is None else env
+    last = ModelAtHand(OFFLINE, OFFLINE, True, "quotes what is remembered; needs nothing")
+    return [*_keyed(env), *_gguf(env), *_ollama(env), last]
+
+
+def _keyed(env: Mapping[str, str]) -> list[ModelAtHand]:
+    found = []
+    for each in _KEYED:
+        variable = next((name for name in each.variables if _told(env, name)), None)
+        if variable is None:
+            note = f"{' or '.join(each.variables)} is not set"
+        elif not _is_installed(each.package):
+            note = f"{variable} is set, but the package is missing: pip install 'tellback[{each.extra}]'"
+        else:
+            found.append(ModelAtHand(each.provider, each.model, True, f"{variable} is set"))
+            continue
+        found.append(ModelAtHand(each.provider, each.model, False, note))
+    return found
+
+
+def _gguf(env: Mapping[str, str]) -> list[ModelAtHand]:
+    path = _told(env, GGUF_VARIABLE)
+    if not path:
+        return [ModelAtHand("local", None, False, f"{GGUF_VARIABLE} names no GGUF file")]
+    if not Path(path).is_file():
+        return [ModelAtHand("local", path, False, f"{GGUF_VARIABLE} names {path!r}, which is no file")]
+    if not _is_installed("xllamacpp"):
+        note = f"{GGUF_VARIABLE} is set, but the package is missing: pip install 'tellback[local]'"
+        return [ModelAtHand("local", path, False, note)]
+    name = path if path.lower().endswith(".gguf") else f"local/{path}"
+    return [ModelAtHand("local", name, True, f"{GGUF_VARIABLE} names it")]
+
+
+def _ollama(env: Mapping[str, str]) -> list[ModelAtHand]:
+    host = _told(env, OLLAMA_VARIABLE)
+    names, address = _ollama_models(host), host or HOST
+    if names is None:
+        note = f"nothing answers at {address}: start Ollama, or set {OLLAMA_VARIABLE}"
+        return [ModelAtHand("Ollama", None, False, note)]
+    if not names:
+        return [ModelAtHand("Ollama", None, False, "it runs, but has no model: `ollama pull llama3.2`")]
+    model = f"ollama/{names[0]}"
+    if not _is_installed("openai"):
+        note = "it runs, but the package is missing: pip install 'tellback[openai]'"
+        return [ModelAtHand("Ollama", model, False, note)]
+    return [ModelAtHand("Ollama", model, True, f"Ollama runs at {address}")]
+
+
+def _ollama_models(host: str | None) -> list[str] | None:
+    """The names of the models that an Ollama has, the newest first; None where none answers."""
+    try:
+        parts = urlsplit(ollama_url(host))
+        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        connection = kind(parts.hostname or "", parts.port, timeout=OLLAMA_SECONDS)
+        try:
+            connection.request("GET", f"{parts.path}/api/tags")
+            answer = connection.getresponse()
+            if answer.status != 200:
+                return None
+            listed = json.loads(answer.read(LARGEST_ANSWER))
+        finally:
+            connection.close()
+    except (OSError, ValueError, http.client.HTTPException, ConfigurationError):
+        return None
+    models = listed.get("models") if isinstance(listed, dict) else None
+    if not isinstance(models, list):
+        return None
+    names = [each.get("name") for each in models if isinstance(each, dict)]
+    return [name for name in names if isinstance(name, str) and name and "embed" not in name]
+
+
+def _told(env: Mapping[str, str], variable: str) -> str | None:
+    return env.get(variable, "").strip() or None
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        return find_spec(package) is not None
+    except ModuleNotFoundError:  # of a package in a package
+        return False

@@ -1,0 +1,150 @@
+"""One model call, by whichever way the options name: an explicit function, a model object, or the registry."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from typing import Any
+
+from tellback.chat.assemble import ReplyBuilder
+from tellback.chat.budget import check_budget
+from tellback.chat.functions import FunctionCaller, as_reply
+from tellback.chat.model import Messages, Model, ToolEntry, as_messages, close_stream
+from tellback.chat.observing import Caller, ObservedCaller
+from tellback.chat.options import ChatOptions
+from tellback.chat.output import OutputSpec
+from tellback.chat.registry import resolve_registration, shipped_adapter
+from tellback.chat.sink import DeltaSink, OnDelta
+from tellback.errors import ConfigurationError
+from tellback.telemetry import tracer
+from tellback.tools import Tool, as_tool
+from tellback.types import ChatReply, Message, ReplyDelta
+
+
+async def dispatch_chat(opts: ChatOptions, messages: Messages, tools: Sequence[ToolEntry] | None = None) -> ChatReply:
+    """One call: `opts.chat_fn` if there is one, else the model object, else the provider registered for the name.
+
+    >>> import asyncio
+    >>> from tellback.types import user_message
+    >>> async def hello(model, messages, system, tools): return "Hello!"
+    >>> asyncio.run(dispatch_chat(ChatOptions(chat_fn=hello), [user_message("Hi")], [])).text
+    'Hello!'
+    """
+    messages, made = as_messages(messages), _as_tools(tools)
+    check_budget(opts, messages, made)
+    return await caller_for(opts).complete(messages, opts.system, made, call_settings(opts))
+
+
+async def dispatch_chat_stream(
+    opts: ChatOptions,
+    messages: Messages,
+    tools: Sequence[ToolEntry] | None = None,
+    on_delta: OnDelta | None = None,
+) -> ChatReply:
+    """One streamed call; `on_delta` gets every delta. A provider that cannot stream gives its reply as a few deltas.
+
+    >>> import asyncio
+    >>> from tellback.types import user_message
+    >>> async def hello(model, messages, system, tools): return "Hello!"
+    >>> seen = []
+    >>> reply = asyncio.run(dispatch_chat_stream(ChatOptions(chat_fn=hello), [user_message("Hi")], [], seen.append))
+    >>> seen[0]
+    TextDelta(text='Hello!')
+    """
+    messages, made = as_messages(messages), _as_tools(tools)
+    check_budget(opts, messages, made)
+    sink = DeltaSink(opts, on_delta)
+    return await caller_for(opts).stream_to(messages, opts.system, made, call_settings(opts), sink)
+
+
+def call_settings(opts: ChatOptions) -> dict[str, Any]:
+    """What goes to the model beside messages, system prompt and tools: only what is set."""
+    settings: dict[str, Any] = {"config": dict(opts.config)} if opts.config else {}
+    if opts.max_output_tokens is not None:
+        settings["max_output_tokens"] = opts.max_output_tokens
+    if opts.tool_choice is not None:
+        settings["tool_choice"] = opts.tool_choice
+    if opts.output_type is not None:
+        settings["output_schema"] = OutputSpec.of(opts.output_type).schema
+    return settings
+
+
+def caller_for(opts: ChatOptions) -> Caller:
+    """Whoever answers: an explicit function first, then a model object, then the provider registered for the name.
+
+    When somebody wants spans, each of its calls is one.
+    """
+    caller, provider = _found(opts)
+    return caller if tracer() is None else ObservedCaller(caller, opts.model_name, provider)
+
+
+def _found(opts: ChatOptions) -> tuple[Caller, str | None]:
+    """Who answers, and the provider's name, if it is known."""
+    name = opts.model_name
+    if opts.chat_fn is not None or opts.chat_stream_fn is not None:
+        return FunctionCaller(name, opts.chat_fn, opts.chat_stream_fn), None
+    if not isinstance(opts.model, str):
+        return ModelCaller(opts.model), getattr(opts.model, "provider", None)
+    entry = resolve_registration(opts)
+    adapter = shipped_adapter(entry)
+    if adapter is not None:
+        return ModelCaller(adapter.model(name)), entry.display_name
+    if entry.chat_fn is None and entry.chat_stream_fn is None:
+        raise ConfigurationError(
+            f"{entry.display_name} is registered for {name!r} but has no chat_fn:"
+            " pass ChatOptions(chat_fn=...), or register it with ProviderRegistration(..., chat_fn=...)."
+        )
+    return FunctionCaller(name, entry.chat_fn, entry.chat_stream_fn), entry.display_name
+
+
+class ModelCaller:
+    """Calls a model object."""
+
+    __slots__ = ("_model",)
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+
+    async def complete(
+        self, messages: Sequence[Message], system: str | None, tools: Sequence[Tool], settings: Mapping[str, Any]
+    ) -> ChatReply:
+        """The whole reply."""
+        return as_reply(await self._model.complete(messages, system, tools, **settings))
+
+    async def stream(
+        self, messages: Sequence[Message], system: str | None, tools: Sequence[Tool], settings: Mapping[str, Any]
+    ) -> AsyncGenerator[ReplyDelta | ChatReply, None]:
+        """The deltas, then the whole reply."""
+        builder = ReplyBuilder()
+        deltas = self._model.stream(messages, system, tools, **settings)
+        try:
+            async for delta in deltas:
+                builder.add(delta)
+                yield delta
+        finally:
+            await close_stream(deltas)
+        yield as_reply(builder.reply())
+
+    async def stream_to(
+        self,
+        messages: Sequence[Message],
+        system: str | None,
+        tools: Sequence[Tool],
+        settings: Mapping[str, Any],
+        sink: DeltaSink,
+    ) -> ChatReply:
+        """The whole reply, its deltas given to `sink` as they come."""
+        builder = ReplyBuilder()
+        deltas = self._model.stream(messages, system, tools, **settings)
+        try:
+            async for delta in deltas:
+                builder.add(delta)
+                sink(delta)
+                if sink.is_behind:
+                    await sink.settle()
+        finally:
+            await close_stream(deltas)
+        return as_reply(builder.reply())
+
+
+def _as_tools(tools: Sequence[ToolEntry] | None) -> tuple[Tool, ...]:
+    return tuple(map(as_tool, tools)) if tools else ()

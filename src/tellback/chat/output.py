@@ -1,0 +1,117 @@
+"""Typed answers: a schema for the model, and its text read back into a value."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tellback.errors import ConfigurationError
+from tellback.tools.schema import explain, without_titles
+from tellback.types.jsontext import dump_json, unfenced
+
+
+class InvalidOutput(ValueError):
+    """The model's text is not a valid value; the message is written for the model."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputSpec:
+    """A type that an answer must have.
+
+    Providers want an object at the top, so other types are asked for as `{"result": ...}` (`wrapped`); the bare value
+    is taken too.
+    """
+
+    name: str
+    schema: Mapping[str, Any]
+    adapter: Any
+    wrapped: Any
+
+    @classmethod
+    def of(cls, output_type: Any) -> OutputSpec:
+        """The spec of a pydantic model, or of any type pydantic can check."""
+        try:
+            return _spec(output_type)
+        except TypeError:  # unhashable type forms
+            return _make_spec(output_type)
+
+    def parse(self, text: str) -> Any:
+        """The value in the model's text; raises `InvalidOutput`."""
+        from pydantic import ValidationError
+
+        body = unfenced(text)
+        if not body:
+            raise InvalidOutput("the answer is empty")
+        if self.wrapped is not None:
+            try:
+                return self.wrapped.validate_json(body).result
+            except ValidationError:
+                pass  # perhaps the bare value
+        try:
+            return self.adapter.validate_json(body)
+        except ValidationError as error:
+            raise InvalidOutput(explain(error)) from None
+
+
+@functools.lru_cache(maxsize=256)
+def _spec(output_type: Any) -> OutputSpec:
+    return _make_spec(output_type)
+
+
+def _make_spec(output_type: Any) -> OutputSpec:
+    from pydantic import TypeAdapter, create_model
+    from pydantic.errors import PydanticUserError
+    from pydantic_core import SchemaError
+
+    name = getattr(output_type, "__name__", str(output_type))
+    try:
+        adapter: Any = TypeAdapter(output_type)
+        wrapped: Any = None
+        schema = without_titles(adapter.json_schema())
+        if _top(schema).get("type") != "object":
+            wrapped = TypeAdapter(create_model("Answer", result=(output_type, ...)))
+            schema = without_titles(wrapped.json_schema())
+    except (PydanticUserError, SchemaError) as error:
+        raise ConfigurationError(
+            f"output_type={name}: no JSON schema can be made for it ({error}). Pass a type, such as a pydantic model."
+        ) from error
+    return OutputSpec(name, schema, adapter, wrapped)
+
+
+def _top(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The schema itself, where it is only a reference to one of its definitions."""
+    name = str(schema.get("$ref", "")).removeprefix("#/$defs/")
+    found: Mapping[str, Any] = schema.get("$defs", {}).get(name, schema)
+    return found
+
+
+def is_exact(schema: Any) -> bool:
+    """Whether a schema says of every value what it is: no untyped node, no object of unnamed properties.
+
+    Providers that hold a model to a schema cannot do so with one that leaves anything open.
+    """
+    if isinstance(schema, list):
+        return all(map(is_exact, schema))
+    if not isinstance(schema, Mapping):
+        return False
+    if not any(key in schema for key in ("type", "anyOf", "oneOf", "allOf", "$ref", "enum", "const")):
+        return False
+    if schema.get("type") == "object" and (not schema.get("properties") or schema.get("additionalProperties")):
+        return False
+    if schema.get("type") == "array" and "items" not in schema:
+        return False
+    nested = [schema[key] for key in ("anyOf", "oneOf", "allOf", "items") if key in schema]
+    named = [*schema.get("properties", {}).values(), *schema.get("$defs", {}).values()]
+    return all(map(is_exact, [*nested, *named]))
+
+
+def schema_instructions(schema: Mapping[str, Any]) -> str:
+    """What to tell a model that cannot be held to a schema by its provider."""
+    return f"Answer with JSON only, no other text, matching this JSON schema:\n{dump_json(schema)}"
+
+
+def with_schema_instructions(system: str | None, schema: Mapping[str, Any]) -> str:
+    """The system prompt with the schema's instructions after it."""
+    return f"{system}\n\n{schema_instructions(schema)}" if system else schema_instructions(schema)

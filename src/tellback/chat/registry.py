@@ -1,0 +1,332 @@
+"""Which provider answers for which model name.
+
+The registry is a plain list of `ProviderRegistration`s; later entries win. Third parties add theirs with
+`with_providers([...])`, or for everyone by the entry-point group `tellback.providers`, whose entries are a
+registration, a list of them, or a function that gives either.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from tellback.errors import ConfigurationError, UnknownModelError
+from tellback.types import ChatReply
+
+if TYPE_CHECKING:
+    from tellback.chat.model import Model, ModelBase
+    from tellback.chat.options import ChatOptions
+
+log = logging.getLogger("tellback.chat")
+
+ENTRY_POINTS = "tellback.providers"
+
+
+class Provider(StrEnum):
+    """The providers known by name. Open: a registration's `variant` may be any string.
+
+    >>> Provider.ANTHROPIC
+    <Provider.ANTHROPIC: 'anthropic'>
+    """
+
+    ANTHROPIC = "anthropic"
+    OPENAI = "openai"
+    GEMINI = "gemini"
+    OPENROUTER = "openrouter"
+    XAI = "xai"
+    OLLAMA = "ollama"
+    LOCAL = "local"
+    OFFLINE = "offline"
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderRegistration:
+    """How to recognise a provider's models and how to call them.
+
+    `detect(model)` is given the lower-cased name. `chat_fn(model, messages, system, tools)` gives a `ChatReply`;
+    `chat_stream_fn` takes `on_delta` as well. Both may also accept `tool_choice`, `max_output_tokens`,
+    `output_schema` and other keywords, and get them when they do. `embed_fn(model, texts)` gives a vector for each
+    text, and makes the provider's models embedders; `meta["embed_batch_size"]` is how many texts it takes at once
+    (100).
+
+    >>> async def echo(model, messages, system, tools):
+    ...     return "You said: " + messages[-1].content
+    >>> entry = ProviderRegistration("echo", prefix_detector("echo-"), "Echo", chat_fn=echo)
+    >>> detect_provider_from(with_providers([entry]), "echo-1").display_name
+    'Echo'
+    """
+
+    variant: Provider | str
+    detect: Callable[[str], bool]
+    display_name: str
+    chat_fn: Callable[..., Any] | None = None
+    chat_stream_fn: Callable[..., Any] | None = None
+    embed_fn: Callable[..., Any] | None = None
+    meta: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.meta is None:
+            object.__setattr__(self, "meta", {})
+
+
+def prefix_detector(*prefixes: str) -> Callable[[str], bool]:
+    """A `detect` that matches names starting with one of `prefixes`, whatever their case.
+
+    >>> prefix_detector("claude-")("Claude-Sonnet-4-5")
+    True
+    """
+    lowered = tuple(prefix.lower() for prefix in prefixes)
+    return lambda model: model.lower().startswith(lowered)
+
+
+def builtin_providers() -> list[ProviderRegistration]:
+    """The providers Tellback ships, then those other packages registered.
+
+    >>> [p.display_name for p in builtin_providers()][:3]
+    ['OpenRouter', 'OpenAI', 'Anthropic']
+    """
+    return list(_installed())
+
+
+def with_providers(extras: Sequence[ProviderRegistration]) -> list[ProviderRegistration]:
+    """The built-in registry with `extras` after it, so that they win.
+
+    >>> len(with_providers([])) == len(builtin_providers())
+    True
+    """
+    return [*_installed(), *extras]
+
+
+def detect_provider(model: str) -> Provider | str:
+    """The provider of a model's name; raises `UnknownModelError`.
+
+    >>> detect_provider("claude-sonnet-5")
+    <Provider.ANTHROPIC: 'anthropic'>
+    """
+    found = detect_provider_from(_installed(), model)
+    if found is None:
+        raise _unknown(model, _installed())
+    return found.variant
+
+
+def detect_provider_from(registry: Sequence[ProviderRegistration], model: str) -> ProviderRegistration | None:
+    """The last entry that recognises the name, or None.
+
+    >>> detect_provider_from(builtin_providers(), "gpt-5").display_name
+    'OpenAI'
+    """
+    lowered = model.lower()
+    for entry in reversed(registry):
+        if entry.detect(lowered):
+            return entry
+    return None
+
+
+def provider_name(provider: Provider | str) -> str:
+    """A provider's name for people; an unknown one is its own name.
+
+    >>> provider_name(Provider.XAI), provider_name("my-host")
+    ('xAI', 'my-host')
+    """
+    for entry in reversed(_installed()):
+        if entry.variant == provider:
+            return entry.display_name
+    return str(provider)
+
+
+def resolve_registration(opts: ChatOptions) -> ProviderRegistration:
+    """The registration for `opts.model`, from `opts.providers` or the built-in ones; raises `UnknownModelError`.
+
+    >>> from tellback.chat import ChatOptions
+    >>> resolve_registration(ChatOptions(model="gemini-2.5-flash")).display_name
+    'Gemini'
+    """
+    if not opts.model_name:
+        raise ConfigurationError("No model is set: pass ChatOptions(model='...'), a model object, or chat_fn.")
+    registry = _installed() if opts.providers is None else opts.providers
+    found = detect_provider_from(registry, opts.model_name)
+    if found is None:
+        raise _unknown(opts.model_name, registry)
+    return found
+
+
+def _unknown(model: str, registry: Sequence[ProviderRegistration]) -> UnknownModelError:
+    known = [
+        f"{entry.display_name} ({entry.meta['examples']})" if "examples" in entry.meta else entry.display_name
+        for entry in registry
+    ]
+    note = f"Plugins that failed to load: {', '.join(_broken)}." if _broken else ""
+    return UnknownModelError(model, known, note)
+
+
+_broken: list[str] = []
+
+
+@functools.cache
+def _installed() -> tuple[ProviderRegistration, ...]:
+    return (*_shipped(), *_from_entry_points())
+
+
+def _from_entry_points() -> list[ProviderRegistration]:
+    from importlib.metadata import entry_points
+
+    found: list[ProviderRegistration] = []
+    for entry in entry_points(group=ENTRY_POINTS):
+        try:
+            loaded = entry.load()
+            if callable(loaded) and not isinstance(loaded, ProviderRegistration):
+                loaded = loaded()
+            found.extend([loaded] if isinstance(loaded, ProviderRegistration) else loaded)
+        except Exception:
+            # One broken plugin must not take every other provider down; it is named when a model is not found.
+            _broken.append(entry.name)
+            log.exception("provider plugin %s (%s) could not be loaded", entry.name, entry.value)
+    return found
+
+
+OPENROUTER_PREFIXES = (
+    *("openrouter/", "ai21/", "amazon/", "anthropic/", "cohere/", "deepseek/", "google/", "meta-llama/", "microsoft/"),
+    *("minimax/", "mistralai/", "moonshotai/", "nousresearch/", "nvidia/", "openai/", "perplexity/", "qwen/", "x-ai/"),
+    "z-ai/",
+)
+"""OpenRouter's own names begin with the vendor's; those of other vendors are written `openrouter/vendor/model`."""
+
+
+def _shipped() -> tuple[ProviderRegistration, ...]:
+    def entry(
+        variant: Provider, name: str, adapter: ShippedAdapter, prefixes: tuple[str, ...], examples: str, **meta: Any
+    ) -> ProviderRegistration:
+        facts = {"examples": examples, "vision": True, "tool_choice": True, **meta}
+        detect = prefix_detector(*prefixes)
+        return ProviderRegistration(variant, detect, name, adapter.chat_fn, adapter.chat_stream_fn, meta=facts)
+
+    openrouter = ShippedAdapter("openai:OpenRouterModel", strip="openrouter/")
+    openai = ShippedAdapter("openai:OpenAIModel")
+    anthropic = ShippedAdapter("anthropic:AnthropicModel")
+    gemini = ShippedAdapter("gemini:GeminiModel")
+    xai = ShippedAdapter("openai:XaiModel")
+    ollama = ShippedAdapter("openai:OllamaModel", strip="ollama/")
+    local = ShippedAdapter("local:LocalModel")
+    offline = ShippedAdapter("tellback.chat.offline:OfflineModel")
+    return (
+        entry(Provider.OPENROUTER, "OpenRouter", openrouter, OPENROUTER_PREFIXES, "vendor/model"),
+        entry(
+            Provider.OPENAI, "OpenAI", openai, ("gpt-", "chatgpt-", "o1", "o3", "o4"), "gpt-..., o4-mini", audio=True
+        ),
+        entry(Provider.ANTHROPIC, "Anthropic", anthropic, ("claude",), "claude-..."),
+        entry(Provider.GEMINI, "Gemini", gemini, ("gemini", "models/gemini", "gemma"), "gemini-...", audio=True),
+        entry(Provider.XAI, "xAI", xai, ("grok",), "grok-..."),
+        entry(Provider.OLLAMA, "Ollama", ollama, ("ollama/",), "ollama/..."),
+        replace(
+            entry(Provider.LOCAL, "GGUF file", local, ("local/",), "path/to/model.gguf", vision=False),
+            detect=lambda model: model.endswith(".gguf") or model.startswith("local/"),
+        ),
+        replace(
+            entry(Provider.OFFLINE, "offline", offline, (), "offline", vision=False, tool_choice=False),
+            detect=lambda model: model == Provider.OFFLINE,
+        ),
+    )
+
+
+class ShippedAdapter:
+    """A provider's adapter, loaded when first used; one model object for each name."""
+
+    def __init__(self, location: str, strip: str = "") -> None:
+        self._location = location
+        self._strip = strip
+        self._models: dict[str, ModelBase] = {}
+
+    def open(self, model: str, **options: Any) -> ModelBase:
+        """A new model object."""
+        module, name = self._location.split(":")
+        path = module if "." in module else f"tellback.chat.providers.{module}"
+        made = getattr(importlib.import_module(path), name)
+        opened: ModelBase = made(self._own_name(model), **options)
+        return opened
+
+    def model(self, model: str) -> ModelBase:
+        """The model object of that name."""
+        found = self._models.get(model)
+        if found is None:
+            found = self._models[model] = self.open(model)
+        return found
+
+    async def chat_fn(self, model: str, messages: Any, system: Any, tools: Any, **options: Any) -> ChatReply:
+        """`ChatOptions.chat_fn` for this provider."""
+        return await self.model(model).complete(messages, system, tools, **options)
+
+    async def chat_stream_fn(
+        self, model: str, messages: Any, system: Any, tools: Any, on_delta: Any, **options: Any
+    ) -> ChatReply:
+        """`ChatOptions.chat_stream_fn` for this provider."""
+        return await self.model(model).chat_stream_fn(model, messages, system, tools, on_delta, **options)
+
+    async def close(self) -> None:
+        """Close what the models hold open on this event loop."""
+        for model in self._models.values():
+            await model.aclose()
+
+    def _own_name(self, model: str) -> str:
+        # `openrouter/vendor/model` is `vendor/model` there, but `openrouter/auto` is that name in full.
+        if self._strip and model.lower().startswith(self._strip):
+            rest = model[len(self._strip) :]
+            if self._strip != "openrouter/" or "/" in rest:
+                return rest
+        return model
+
+
+def shipped_adapter(entry: ProviderRegistration) -> ShippedAdapter | None:
+    """The adapter behind a registration, unless one of its functions has been replaced."""
+    owner = getattr(entry.chat_fn, "__self__", None)
+    if isinstance(owner, ShippedAdapter) and getattr(entry.chat_stream_fn, "__self__", None) is owner:
+        return owner
+    return None
+
+
+def open_model(model: str, **options: Any) -> ModelBase:
+    """A model object for a name, by the built-in registry: `open_model("gpt-5", timeout=20)`.
+
+    >>> open_model("claude-sonnet-5", api_key="...").provider
+    'Anthropic'
+    """
+    found = detect_provider_from(_installed(), model)
+    if found is None:
+        raise _unknown(model, _installed())
+    adapter = shipped_adapter(found)
+    if adapter is None:
+        raise ConfigurationError(f"{found.display_name} is registered by its chat_fn only; it has no model object.")
+    return adapter.open(model, **options)
+
+
+async def load_model(model: str | Model | None) -> None:
+    """Load a model that runs in this process before it is first asked; of others there is nothing to load.
+
+    >>> import asyncio
+    >>> asyncio.run(load_model("gpt-5"))
+    """
+    if isinstance(model, str):
+        found = detect_provider_from(_installed(), model)
+        if found is None or found.variant != Provider.LOCAL:
+            return
+        adapter = shipped_adapter(found)
+        model = None if adapter is None else adapter.model(model)
+    load = getattr(model, "load", None)
+    if load is not None:
+        await load()
+
+
+async def close_models() -> None:
+    """Close the connections that models used by name have left open on this event loop, for a clean shutdown.
+
+    >>> import asyncio
+    >>> asyncio.run(close_models())
+    """
+    for entry in _installed():
+        adapter = shipped_adapter(entry)
+        if adapter is not None:
+            await adapter.close()

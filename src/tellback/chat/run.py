@@ -1,0 +1,278 @@
+"""One run of the loop: what it knows, what it offers the model, and what it has gathered so far."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from tellback import events
+from tellback.chat.approval import Approval, check_decisions, check_runnable, decided, with_changed_input
+from tellback.chat.budget import check_budget
+from tellback.chat.dispatch import call_settings, caller_for
+from tellback.chat.history import INTERRUPTED, UNDECIDED, open_calls, repair_history
+from tellback.chat.options import ChatOptions
+from tellback.chat.output import InvalidOutput, OutputSpec
+from tellback.errors import ConfigurationError, OutputValidationError
+from tellback.tools import Tool, dispatch_all, tools_by_name
+from tellback.types import (
+    ChatReply,
+    ChatUsage,
+    Message,
+    ToolCall,
+    ToolResult,
+    message_text,
+    tool_result_message,
+    user_message,
+)
+
+if TYPE_CHECKING:
+    from tellback.skills.offer import SkillOffer
+
+OnMessage = Callable[[Message, ChatReply | None, bool], Awaitable[None]]
+OnApproved = Callable[[Sequence[ToolCall]], Awaitable[None]]
+
+LAST_CALL = "You cannot call any more tools in this turn. Answer now with what you have, and say what is missing."
+
+
+@dataclass(frozen=True, slots=True)
+class LoopStep:
+    """One round of the loop: the model's reply, and the results of the tools it called."""
+
+    iteration: int
+    reply: ChatReply
+    tool_results: tuple[ToolResult, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LoopResult:
+    """How a run ended. `str(result)` is the answer.
+
+    `messages` is the whole history, ready for the next run. `output` is the checked value when `output_type` was given.
+    `pending` holds calls that wait for approval: pass `approvals={call.id: True}` with `messages` to go on.
+    `stop_reason` is the last reply's, or "approval" or "max_iterations". `open_skills` are those whose tools could be
+    called at the end.
+    """
+
+    text: str
+    messages: tuple[Message, ...]
+    usage: ChatUsage
+    steps: tuple[LoopStep, ...]
+    stop_reason: str = "end_turn"
+    output: Any = None
+    pending: tuple[ToolCall, ...] = ()
+    open_skills: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class Run:
+    """What one run of the loop knows and has gathered so far."""
+
+    def __init__(
+        self,
+        opts: ChatOptions,
+        given: tuple[Message, ...],
+        on_message: OnMessage | None,
+        on_approved: OnApproved | None = None,
+    ) -> None:
+        if not given:
+            raise ConfigurationError("There is nothing to answer: pass at least one message.")
+        self._opts = opts
+        self._spec = OutputSpec.of(opts.output_type) if opts.output_type is not None else None
+        self._steps: list[LoopStep] = []
+        self._failures = 0
+        self._withdrawn = False
+        self._on_message = on_message
+        self._on_approved = on_approved
+        self._offer: SkillOffer | None = None
+        self.caller = caller_for(opts)
+        self._own: dict[str, Tool] = tools_by_name(opts.tools) if opts.tools else {}
+        self.known = self._own
+        self.tools = tuple(self._own.values())
+        self.system = opts.system
+        self.settings = call_settings(opts)
+        self.messages = list(given)
+        self.usage = ChatUsage()
+        self.output: Any = None
+
+    async def offer_skills(self) -> None:
+        """Put the index of skills into the system prompt, and their tools among the others."""
+        from tellback.skills import effective_resolver  # only those who have skills pay for them
+        from tellback.skills.offer import SkillOffer
+
+        resolver = effective_resolver(self._opts.skill_resolver, self._opts.skills)
+        if resolver is None:
+            return
+        self._offer = await SkillOffer.of(
+            resolver,
+            messages=tuple(self.messages),
+            system=self._opts.system,
+            model=self._opts.model_name,
+            skill_context=self._opts.skill_context,
+            taken=self._own,
+        )
+        await self._offer.reopen(self.messages, self._opts.open_skills)
+        self.system = "\n\n".join(filter(None, (self.system, self._offer.index))) or None
+        self._opts = replace(self._opts, system=self.system)  # its tokens count as well
+        self._take_stock()
+
+    def _take_stock(self) -> None:
+        """Reading a skill adds the tools it brings."""
+        if self._offer is not None:
+            self.known = {**self._own, **self._offer.tools}
+            self.tools = () if self._withdrawn else tuple(self.known.values())
+
+    async def settle_open_calls(self, approvals: Mapping[str, Approval]) -> tuple[ToolCall, ...]:
+        """Bring the given history in order; gives the calls that still wait for a decision.
+
+        A call at its end that needs approval is run, denied or left pending. Any other call without a result was
+        interrupted: it is not run again, since nobody knows whether it took effect.
+        """
+        if approvals:
+            check_decisions(approvals, self.messages)
+        ready: dict[str, ToolCall] = {}
+        denied: list[ToolResult] = []
+        waiting: list[ToolCall] = []
+        known = self.known
+        for call in open_calls(self.messages):
+            tool = known.get(call.name)
+            approval = approvals.get(call.id)
+            if tool is not None and not tool.requires_approval:
+                continue
+            if approval is None:
+                waiting += [call] if tool is not None or approvals else []
+                continue
+            outcome = decided(call, approval)
+            if isinstance(outcome, ToolCall):
+                check_runnable(outcome, tool)
+                ready[call.id] = outcome
+            else:
+                denied.append(outcome)
+        for result in denied:
+            await self._keep_result(result)
+        results = denied + (await self._run_approved(ready, known) if ready else [])
+        if results:
+            asked = self.last_reply
+            self.messages.extend(map(tool_result_message, results))
+            calls = tuple(ready.get(call.id, call) for call in asked.tool_calls)
+            self.note_step(ChatReply(message_text(asked), calls, "tool_use", meta=asked.meta), tuple(results))
+            self._free_tool_choice()
+        if not waiting:
+            self.messages = repair_history(self.messages, self._unanswered)
+        return tuple(waiting)
+
+    async def _run_approved(self, ready: Mapping[str, ToolCall], known: Mapping[str, Tool]) -> list[ToolResult]:
+        if self._on_approved is not None:
+            await self._on_approved(tuple(ready.values()))
+        asked = {call.id: call for call in self.last_reply.tool_calls}
+        results: dict[str, ToolResult] = {}
+
+        async def keep(result: ToolResult) -> None:
+            results[result.id] = with_changed_input(result, asked[result.id], ready[result.id])
+            await self._keep_result(results[result.id])
+
+        await dispatch_all(tuple(ready.values()), known, keep)
+        return [results[id] for id in ready]
+
+    def _unanswered(self, call: ToolCall) -> str:
+        """What the model is told of a call that has no result."""
+        tool = self.known.get(call.name)
+        return UNDECIDED if tool is not None and tool.requires_approval else INTERRUPTED
+
+    @property
+    def last_reply(self) -> Message:
+        """The last thing the model said."""
+        return next(message for message in reversed(self.messages) if message.role == "assistant")
+
+    def check_budget(self) -> None:
+        check_budget(self._opts, self.messages, self.tools)
+
+    def add(self, reply: ChatReply) -> None:
+        self.messages.append(reply.message)
+        if reply.usage is not None:
+            self.usage = reply.usage if not self._steps else self.usage + reply.usage
+
+    async def keep(self, reply: ChatReply, *, last: bool = False) -> None:
+        """Hand the newest message, the reply's, to whoever wants to keep it."""
+        if self._on_message is not None:
+            await self._on_message(self.messages[-1], reply, last)
+
+    async def _keep_result(self, result: ToolResult) -> None:
+        if self._on_message is not None:
+            await self._on_message(tool_result_message(result), None, False)
+
+    async def use_tools(self, reply: ChatReply) -> tuple[ToolCall, ...]:
+        """Run the reply's calls at the same time; gives those that need approval, which are not run."""
+        ready: list[ToolCall] = []
+        waiting: list[ToolCall] = []
+        known = self.known
+        for call in reply.tool_calls:
+            (waiting if _needs_approval(known.get(call.name), call) else ready).append(call)
+        on_result = None if self._on_message is None else self._keep_result
+        results = await dispatch_all(ready, known, on_result) if ready else []
+        for result in results:
+            self.messages.append(tool_result_message(result))
+        self.note_step(reply, tuple(results))
+        self._free_tool_choice()
+        self._take_stock()
+        return tuple(waiting)
+
+    def _free_tool_choice(self) -> None:
+        """Once a tool has been called: held to it, the model could never answer."""
+        if self.settings.get("tool_choice") not in (None, "auto", "none"):
+            del self.settings["tool_choice"]
+
+    def note_step(self, reply: ChatReply, results: tuple[ToolResult, ...] = ()) -> None:
+        step = LoopStep(len(self._steps) + 1, reply, results)
+        self._steps.append(step)
+        if self._opts.emit_steps:
+            events.emit(self._opts.step_data_type, step)
+
+    def withdraw_tools(self) -> None:
+        """Prepare for the one call that must be an answer."""
+        if self._withdrawn:
+            return
+        self._withdrawn = True
+        self.tools = ()
+        self.settings.pop("tool_choice", None)
+        self.system = f"{self.system}\n\n{LAST_CALL}" if self.system else LAST_CALL
+
+    async def accept(self, reply: ChatReply) -> bool:
+        """Whether the reply ends the run; if it should be a value and is not, the model is told why."""
+        await self.keep(reply, last=self._spec is None)
+        if self._spec is None:
+            return True
+        if reply.stop_reason == "refusal":
+            raise OutputValidationError(self._spec.name, "the model refused to answer", reply.text, self.messages)
+        try:
+            self.output = self._spec.parse(reply.text)
+        except InvalidOutput as problem:
+            self._failures += 1
+            if self._failures > self._opts.output_retries:
+                raise OutputValidationError(self._spec.name, str(problem), reply.text, self.messages) from None
+            self.messages.append(
+                user_message(f"That is not valid: {problem}. Answer again, with the corrected JSON and nothing else.")
+            )
+            if self._on_message is not None:
+                await self._on_message(self.messages[-1], None, False)
+            return False
+        return True
+
+    def result(self, text: str, stop_reason: str, *, pending: tuple[ToolCall, ...] = ()) -> LoopResult:
+        opened = () if self._offer is None else self._offer.opened
+        return LoopResult(
+            text, tuple(self.messages), self.usage, tuple(self._steps), stop_reason, self.output, pending, opened
+        )
+
+
+def _needs_approval(tool: Tool | None, call: ToolCall) -> bool:
+    """Whether a person must decide. Arguments that do not fit go back to the model instead."""
+    if tool is None or not tool.requires_approval or call.invalid_input is not None:
+        return False
+    try:
+        tool.bind(call.input)
+    except Exception:  # noqa: BLE001
+        return False  # whatever is wrong with them, dispatch will tell the model
+    return True

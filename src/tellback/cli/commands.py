@@ -1,0 +1,156 @@
+"""The commands and their options."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tellback.cli import agents, atoms, conversations, entities, jobs, keys, spaces
+from tellback.cli.bench import bench
+from tellback.cli.chat import chat
+from tellback.cli.demo import demo
+from tellback.cli.doctor import doctor
+from tellback.cli.exporting import delete, export
+from tellback.cli.importing import EXAMPLES as IMPORTS
+from tellback.cli.importing import import_command
+from tellback.cli.logs import log_to_console
+from tellback.cli.mcp import mcp
+from tellback.cli.migrate import migrate
+from tellback.cli.options import LOOK, MEMORY, RECORDS, RUN, TALK, command, examples, unfolded
+from tellback.cli.recall import recall, timeline
+from tellback.cli.serve import serve
+from tellback.errors import TellbackError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    epilog=examples("tellback chat", "tellback serve", "tellback doctor"),
+)
+
+command(app, "tellback demo", "tellback demo --open --model ./model.gguf", panel=TALK)(demo)
+command(
+    app,
+    "tellback chat --user maya",
+    'tellback chat "Where should we eat tonight?" --user maya',
+    "tellback chat --agent my_app.booking:agent",
+    "cat questions.txt | tellback chat --json",
+    panel=TALK,
+)(chat)
+app.command("import", help=unfolded(import_command.__doc__ or ""), epilog=IMPORTS, rich_help_panel=TALK)(import_command)
+command(
+    app,
+    'tellback recall "where does she live?" --user maya',
+    "tellback recall --entity Lena --explain --user maya",
+    panel=MEMORY,
+)(recall)
+command(
+    app, "tellback timeline --entity Lena --user maya", "tellback timeline job --from 2025 --to 2026-03", panel=MEMORY
+)(timeline)
+app.add_typer(atoms.app, name="atoms", rich_help_panel=MEMORY)
+app.add_typer(entities.app, name="entities", rich_help_panel=MEMORY)
+app.add_typer(spaces.app, name="spaces", rich_help_panel=MEMORY)
+app.add_typer(conversations.app, name="conversations", rich_help_panel=RECORDS)
+app.add_typer(jobs.app, name="jobs", rich_help_panel=RECORDS)
+command(app, "tellback export --user maya --to maya.zip", "tellback export --user maya | jq .atoms", panel=RECORDS)(
+    export
+)
+command(app, "tellback delete --user maya", panel=RECORDS)(delete)
+command(app, "tellback serve", "tellback serve --url postgresql://db/app --port 9000 --agents agents/", panel=RUN)(
+    serve
+)
+command(app, "tellback mcp --url tellback.db --user maya", panel=RUN)(mcp)
+app.add_typer(keys.app, name="keys", rich_help_panel=RUN)
+command(app, "tellback migrate --check", "tellback migrate --url postgresql://db/app", panel=RUN)(migrate)
+command(app, "tellback doctor", "tellback doctor --json", panel=LOOK)(doctor)
+app.add_typer(agents.app, name="agents", rich_help_panel=LOOK)
+command(app, "tellback bench", "tellback bench --atoms 10000", panel=LOOK)(bench)
+
+
+class ExtractorName(StrEnum):
+    """What makes memories of conversations."""
+
+    LLM = "llm"
+    VERBATIM = "verbatim"
+
+
+def _tell_version(asked: bool) -> None:
+    if asked:
+        from tellback import __version__
+
+        typer.echo(f"tellback {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def about(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Tellback: conversational agents that remember.
+
+    Begin with `tellback chat`. What is said is kept in tellback.db, here; --url names another place.
+    """
+
+
+@command(
+    app,
+    "tellback worker --url tellback.db --model claude-sonnet-5",
+    "tellback worker --url tellback.db --extractor verbatim --once",
+    panel=RUN,
+)
+def worker(
+    url: Annotated[
+        str, typer.Option(envvar="TELLBACK_URL", help="The store: a file, or postgresql://…", show_default=False)
+    ],
+    model: Annotated[str | None, typer.Option(envvar="TELLBACK_MODEL", help="The model that reads.")] = None,
+    concurrency: Annotated[int, typer.Option(min=1, help="How many jobs at once.")] = 2,
+    extractor: Annotated[
+        ExtractorName | None, typer.Option(help="How conversations are read: by the model if there is one.")
+    ] = None,
+    prompts: Annotated[
+        Path | None, typer.Option(envvar="TELLBACK_PROMPTS", help="A folder with prompts of your own.")
+    ] = None,
+    close_stale_after: Annotated[
+        float | None, typer.Option(min=0, help="Close conversations after so many hours without a change.")
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="End when no job is due; 1 if jobs failed.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Tell more.")] = False,
+) -> None:
+    """Run jobs: make memories of conversations, refresh summaries, look for patterns.
+
+    Any number of workers may run on the same store.
+    """
+    from tellback.app import Tellback
+    from tellback.chat import ChatOptions, resolve_registration
+    from tellback.cli.worker import work
+    from tellback.jobs import WorkerOptions
+    from tellback.memory.extraction.choice import ExtractorLike
+    from tellback.memory.extraction.llm import LlmExtractor
+
+    if model is None and (extractor is not ExtractorName.VERBATIM or prompts is not None):
+        raise typer.BadParameter(
+            "reading needs --model, or TELLBACK_MODEL; --extractor verbatim keeps every message word for word."
+        )
+    log_to_console(verbose=verbose)
+    options = WorkerOptions(concurrency=concurrency)
+    hours = None if close_stale_after is None else timedelta(hours=close_stale_after)
+    try:
+        if model is not None:
+            resolve_registration(ChatOptions(model=model))  # a mistake in its name should not fail every job
+        reads: ExtractorLike = extractor and extractor.value
+        if prompts is not None and reads != "verbatim":
+            reads = LlmExtractor(prompts=prompts)
+        rc = Tellback(url, model=model, extractor=reads, worker=options, close_stale_after=hours)
+        code = asyncio.run(work(rc, once=once))
+    except TellbackError as error:
+        typer.secho(f"{error}", err=True, fg="red")
+        raise typer.Exit(2) from error
+    raise typer.Exit(code)

@@ -1,0 +1,19 @@
+"""A server over HTTP, with the surface of the in-process handles.
+
+async with TellbackClient("http://127.0.0.1:8765", api_key="rk_...") as client:
+    reply = await client.user("maya").chat("Where should we eat tonight?")
+"""
+
+from __future__ import annotations
+
+from tellback.errors import MissingExtraError
+
+try:
+    from tellback.client.client import TellbackClient
+except ModuleNotFoundError as error:
+    if error.name != "httpx2":
+        raise
+    raise MissingExtraError("httpx2", "client", "TellbackClient") from error
+from tellback.client.user import RemoteUser
+
+__all__ = ["RemoteUser", "TellbackClient"]

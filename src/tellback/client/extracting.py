@@ -1,0 +1,125 @@
+"""`user.memory` of a server: bindings, extraction and its jobs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from contextlib import aclosing
+from typing import Any
+
+from tellback.client.bindings import RemoteBindings, binding_of
+from tellback.client.handle import RemoteHandle
+from tellback.client.ids import made_id
+from tellback.client.jobs import RemoteJobs, job_of
+from tellback.client.transport import path_of
+from tellback.client.values import given, named
+from tellback.errors import RemoteUnavailableError, StoreError
+from tellback.memory.binding_checks import PolicyLike, ScopeLike
+from tellback.types.bindings import Binding, ConversationScope
+from tellback.types.jobs import ExtractionRun, Job
+
+HERE = "ai-memory"
+LONGEST_WAIT = 20.0
+"""How many seconds one request waits."""
+AGAIN_SECONDS = 1.0
+
+
+class RemoteExtracting(RemoteHandle):
+    """What turns conversations into memories."""
+
+    async def create_binding(
+        self,
+        conversation_scope: ScopeLike | Iterable[ScopeLike],
+        memory_space_ids: Iterable[str],
+        extraction_policy: PolicyLike | None = None,
+        *,
+        once: bool = False,
+    ) -> Binding:
+        """From now on, let conversations become memories."""
+        if isinstance(conversation_scope, ConversationScope | Mapping):
+            scopes: Any = named(conversation_scope)
+        else:
+            scopes = [named(each) for each in conversation_scope]
+        body = given(memory_space_ids=memory_space_ids, extraction_policy=named(extraction_policy), once=once or None)
+        return binding_of(await self._post(path_of(HERE, "bindings"), {**body, "conversationScope": scopes}))
+
+    async def get_binding(self, id: str) -> Binding | None:
+        """The binding of that id, if this user made it or it is about this user's conversations, or None."""
+        return await self._bindings.get(id)
+
+    async def list_bindings(self) -> list[Binding]:
+        """The bindings this user made, and those that are about this user's conversations."""
+        return await self._bindings.list()
+
+    async def update_binding(
+        self, id: str, extraction_policy: PolicyLike | None = None, enabled: bool | None = None
+    ) -> Binding:
+        """Change when a binding extracts, or pause it with `enabled=False`; what it is about never changes."""
+        return await self._bindings.update(id, extraction_policy, enabled)
+
+    async def delete_binding(self, id: str) -> None:
+        """End a binding, for everyone it is about; memories it made stay."""
+        await self._bindings.delete(id)
+
+    async def run_extraction_for_conversation(
+        self, conversation_id: str, extraction_version: str | None = None, *, space_id: str | None = None
+    ) -> ExtractionRun:
+        """Extract a conversation now, open or closed: what is known already is not added again."""
+        body = given(conversation_id=conversation_id, extraction_version=extraction_version, memory_space_id=space_id)
+        found = await self._post(path_of(HERE, "extractions"), body)
+        return ExtractionRun(tuple(job_of(each) for each in found["jobs"]))
+
+    async def list_jobs(
+        self, conversation_id: str | None = None, status: str | None = None, limit: int | None = None
+    ) -> list[Job]:
+        """This user's extraction jobs, the newest first."""
+        return await self._jobs.list(status, conversation_id=conversation_id, limit=100 if limit is None else limit)
+
+    async def get_job(self, id: str) -> Job | None:
+        """A job as it stands now, or None."""
+        return await self._jobs.get(id)
+
+    async def retry_job(self, id: str) -> Job:
+        """Queue a job that failed, was cancelled or is done again, as if it were new."""
+        return await self._jobs.retry(id)
+
+    async def cancel_job(self, id: str) -> Job:
+        """End a job that has not ended yet."""
+        return await self._jobs.cancel(id)
+
+    async def follow_job(self, id: str) -> AsyncGenerator[Job, None]:
+        """A job as it stands, and again at each change, until it is over. While the server is away it waits."""
+        path, job = path_of(HERE, "jobs", made_id("job", id), "events"), None
+        while job is None or not job.status.is_over:
+            try:
+                async with aclosing(self._transport.frames("GET", path, user=self._user)) as frames:
+                    async for frame in frames:
+                        found = job_of(json.loads(frame.data))
+                        if found != job:
+                            job = found
+                            yield job
+            except (RemoteUnavailableError, StoreError):
+                if job is None:
+                    raise
+            if job is None or not job.status.is_over:
+                await asyncio.sleep(AGAIN_SECONDS)
+
+    async def wait_for_extraction(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109 - it is not an error
+        """Wait until this user's closed conversations have become memories; False if they have not by then."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            left = LONGEST_WAIT if deadline is None else min(LONGEST_WAIT, max(0.0, deadline - time.monotonic()))
+            path = path_of(HERE, "extractions", "wait")
+            told = await self._transport.call("POST", path, user=self._user, body={"timeout": left}, is_read=True)
+            if told["done"] or (deadline is not None and time.monotonic() >= deadline):
+                return bool(told["done"])
+
+    @property
+    def _bindings(self) -> RemoteBindings:
+        return RemoteBindings(self._transport, self._user, at=(HERE, "bindings"))
+
+    @property
+    def _jobs(self) -> RemoteJobs:
+        return RemoteJobs(self._transport, self._user, at=(HERE, "jobs"))

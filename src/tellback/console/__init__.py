@@ -1,0 +1,11 @@
+"""The console: pages in a browser, on the same server and behind the same credentials.
+
+>>> from tellback import Tellback
+>>> from tellback.console import ConsoleFace
+>>> from tellback.server import create_app
+>>> app = create_app(Tellback(":memory:"), faces=[ConsoleFace()])
+"""
+
+from tellback.console.face import ConsoleFace, console_face
+
+__all__ = ["ConsoleFace", "console_face"]

@@ -1,0 +1,265 @@
+"""Small parts that pages are made of. Whatever a person wrote is shown as text, never as markup."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, time, timedelta
+from typing import Any
+
+from nicegui import ui
+
+from tellback.console.seat import Seat
+from tellback.errors import InvalidArgumentError, NotFoundError
+from tellback.types.memory import MemorySpace
+
+Work = Callable[[], Awaitable[Any]]
+
+_STYLE = """
+.stack { display: flex; flex-direction: column; gap: .75rem; width: 100%; min-width: 0; }
+.stack.tight { gap: .35rem; } .stack > .q-btn { align-self: flex-start; }
+.body--dark input[type=date] { color-scheme: dark; }
+.line { display: flex; flex-wrap: wrap; align-items: center; gap: .5rem .75rem; width: 100%; min-width: 0; }
+.line > .wide { flex: 1 1 14rem; min-width: 0; } .line > .some { flex: 0 1 11rem; min-width: 8rem; }
+.actions { display: flex; flex-wrap: wrap; gap: .25rem; margin-left: auto; }
+.head2 { font-size: 1.05rem; font-weight: 600; margin: .75rem 0 0; line-height: 1.3; width: 100%; }
+.chip { border: 1px solid var(--edge); border-radius: 1rem; padding: .05rem .6rem; font-size: .8rem;
+  max-width: 100%; overflow-wrap: anywhere; }
+.chip.good { border-color: var(--good); color: var(--good); } .chip.bad { border-color: var(--bad); color: var(--bad); }
+.chip.wait { border-color: var(--warn); color: var(--warn); }
+.over { text-decoration: line-through; opacity: .75; }
+.atom-text { font-size: 1.02rem; line-height: 1.45; white-space: pre-wrap; overflow-wrap: anywhere; }
+.go { color: inherit; text-decoration: underline; text-decoration-color: var(--edge); text-underline-offset: .2em; }
+.go:hover { text-decoration-color: currentcolor; }
+.go.plain { text-decoration: none; } .go.plain:hover { text-decoration: underline; }
+.empty { border: 1px dashed var(--edge); border-radius: .75rem; padding: 2rem 1.25rem; width: 100%; text-align: center;
+  display: flex; flex-direction: column; align-items: center; gap: .6rem; }
+.pairs { display: grid; grid-template-columns: minmax(6rem, 20%) minmax(0, 1fr); gap: .4rem 1rem; width: 100%; }
+.pairs > :nth-child(odd) { color: var(--quiet); font-size: .9rem; }
+.pairs > :nth-child(even) { overflow-wrap: anywhere; }
+.scroll { overflow-x: auto; width: 100%; }
+.facts { border-collapse: collapse; width: 100%; }
+.facts th, .facts td { text-align: left; padding: .4rem .75rem .4rem 0; border-bottom: 1px solid var(--edge);
+  vertical-align: top; overflow-wrap: anywhere; }
+.facts th { font-weight: 600; font-size: .85rem; color: var(--quiet); }
+.facts .number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+.meter { height: .35rem; border-radius: .2rem; background: var(--edge); width: 5rem; overflow: hidden; }
+.meter > div { height: 100%; background: var(--q-primary); }
+.dialog { width: 34rem; max-width: 100%; gap: .75rem; }
+.dialog .dialog-title { font-size: 1.15rem; font-weight: 600; overflow-wrap: anywhere; }
+.full { width: 100%; }
+.q-notification .q-btn { color: inherit !important; }
+.pick { min-width: 0; max-width: 100%; }
+.pick .q-field__native span { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+"""
+
+
+def styled() -> None:
+    """Give a page the looks of these parts."""
+    ui.add_css(_STYLE)
+
+
+def box(*classes: str, tag: str = "div") -> ui.element:
+    """A plain element that holds others."""
+    return ui.element(tag).classes(" ".join(classes))
+
+
+def title(text: str) -> ui.label:
+    """The heading of a part of a page."""
+    return ui.label(text).classes("head2").props('role=heading aria-level="2"')
+
+
+def quiet(text: str) -> ui.label:
+    """A remark."""
+    return ui.label(text).classes("quiet said")
+
+
+def chip(text: str, tone: str = "") -> ui.label:
+    """A word about something: `tone` is "good", "bad", "wait" or nothing."""
+    return ui.label(text).classes(f"chip {tone}".strip())
+
+
+def named(element: ui.element, name: str) -> ui.element:
+    """Say what something is to those who do not see it, and to those who point at it; it may hold any characters."""
+    element.props["aria-label"] = name
+    element.props["title"] = name
+    return element
+
+
+def icon_button(icon: str, name: str, on_click: Callable[..., Any]) -> ui.button:
+    """A button with a picture, and a name for everyone."""
+    button = ui.button(icon=icon, on_click=on_click).props("flat round dense size=md")
+    named(button, name)
+    return button
+
+
+def go(text: str, address: str) -> ui.link:
+    """A link within the console."""
+    return ui.link(text, address).classes("go said")
+
+
+def link_button(text: str, icon: str, address: str) -> ui.button:
+    """A button that leads to another page."""
+    button = ui.button(text, icon=icon).props("outline no-caps dense padding='4px 12px'")
+    button.props["href"] = address
+    return button
+
+
+@contextmanager
+def empty(icon: str, what: str, how: str) -> Iterator[None]:
+    """Where there is nothing yet: what that means, and what to do. What is put in it are the ways on."""
+    with box("empty"):
+        ui.icon(icon, size="2.2rem").classes("quiet").props("aria-hidden=true")
+        ui.label(what).classes("said").style("font-weight: 600")
+        ui.label(how).classes("quiet said").style("max-width: 34rem")
+        with box("line").style("justify-content: center"):
+            yield
+
+
+def pairs(*rows: tuple[str, str | None]) -> None:
+    """Names and values, one below the other; what is None is left out."""
+    with box("pairs"):
+        for name, value in rows:
+            if value is not None:
+                ui.label(name)
+                ui.label(value).classes("said")
+
+
+def table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]], numbers: frozenset[int] = frozenset()) -> None:
+    """A table of plain text. Columns in `numbers` are aligned to the right."""
+    with box("scroll"), box("facts", tag="table"):
+        with box(tag="thead"), box(tag="tr"):
+            for place, head in enumerate(heads):
+                _cell("th", head, place in numbers)
+        with box(tag="tbody"):
+            for row in rows:
+                with box(tag="tr"):
+                    for place, value in enumerate(row):
+                        _cell("td", value, place in numbers)
+
+
+def _cell(tag: str, text: str, is_number: bool) -> None:
+    with box("number" if is_number else "", tag=tag):
+        ui.label(text)
+
+
+@contextmanager
+def dialog(name: str) -> Iterator[ui.dialog]:
+    """A dialog that is open, closes by Escape, and is gone when it was closed."""
+    with ui.dialog(value=True) as found, ui.card().classes("dialog"):
+        found.props["aria-label"] = name
+        found.on("hide", found.delete)
+        ui.label(name).classes("dialog-title")
+        yield found
+
+
+def confirmed(seat: Seat, name: str, text: str, act: str, work: Work, *, is_grave: bool = True) -> None:
+    """Ask before something is done."""
+    with dialog(name) as asking:
+        ui.label(text).classes("said")
+
+        async def do() -> None:
+            await work()
+            asking.close()
+
+        buttons(asking, act, seat.doing(do), is_grave=is_grave)
+
+
+def buttons(asking: ui.dialog, act: str, do: Callable[..., Any], *, is_grave: bool = False) -> ui.button:
+    """How a dialog ends: by not doing it, or by doing it."""
+    with box("line").style("justify-content: flex-end"):
+        ui.button("Cancel", on_click=asking.close).props("flat no-caps" + (" autofocus" if is_grave else ""))
+        done = ui.button(act, on_click=do).props("no-caps unelevated")
+        if is_grave:
+            done.props("color=negative")
+    return done
+
+
+def day_field(label: str, value: str | None, on_change: Callable[..., Any] | None = None) -> ui.input:
+    """A day, which may be left out: `value` is like 2026-03-01."""
+    field = ui.input(label, value=value or "", on_change=on_change)
+    return field.props("type=date stack-label outlined dense clearable clear-icon=close")
+
+
+def day_start(day: str | None) -> datetime | None:
+    """When a day begins, by UTC.
+
+    >>> day_start("2026-03-01").isoformat()
+    '2026-03-01T00:00:00+00:00'
+    """
+    if not day:
+        return None
+    try:
+        return datetime.combine(datetime.strptime(day, "%Y-%m-%d").date(), time(), UTC)
+    except ValueError:
+        raise InvalidArgumentError(f"A day is written like 2026-03-01, not {day!r:.40}.") from None
+
+
+def day_end(day: str | None) -> datetime | None:
+    """The last moment of a day, by UTC."""
+    start = day_start(day)
+    return None if start is None else start + timedelta(days=1, microseconds=-1)
+
+
+def day(moment: datetime) -> str:
+    """The day of a moment, by UTC.
+
+    >>> day(datetime(2026, 3, 1, tzinfo=UTC))
+    '1 Mar 2026'
+    """
+    here = moment.astimezone(UTC)
+    return f"{here.day} {here:%b} {here.year}"
+
+
+def moment(at: datetime | None) -> str | None:
+    """A moment, by UTC."""
+    return None if at is None else f"{day(at)}, {at.astimezone(UTC):%H:%M} UTC"
+
+
+def counted(number: int, one: str, many: str | None = None) -> str:
+    """A number of things.
+
+    >>> counted(1, "memory", "memories"), counted(1200, "job")
+    ('1 memory', '1,200 jobs')
+    """
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def cut(text: str, length: int = 80) -> str:
+    """A text for a place that is small."""
+    flat = " ".join(text.split())
+    return flat if len(flat) <= length else flat[: length - 1].rstrip() + "…"
+
+
+async def chosen_space(seat: Seat) -> tuple[list[MemorySpace], MemorySpace | None]:
+    """The user's spaces, and the one that the page is about: the one its address names, "default", or the first."""
+    spaces = await seat.user.memory.list_spaces()
+    asked = seat.query.get("space")
+    if asked is not None:
+        for space in spaces:
+            if space.id == asked:
+                return spaces, space
+        raise NotFoundError("space", asked)
+    return spaces, next((space for space in spaces if space.name == "default"), spaces[0] if spaces else None)
+
+
+def space_field(seat: Seat, spaces: list[MemorySpace], chosen: MemorySpace, path: str) -> ui.select:
+    """Choose another space: the page is shown anew for it."""
+    names = {space.id: f"{cut(space.name, 60)} ({space.atom_count:,})" for space in spaces}
+    return ui.select(
+        names,
+        label="Space",
+        value=chosen.id,
+        on_change=lambda event: ui.navigate.to(seat.link(path, space=event.value)),
+    ).props("outlined dense options-dense")
+
+
+def no_spaces(seat: Seat, icon: str, here: str = "") -> None:
+    """What is shown to whom nothing is remembered of; `here` says what there will be."""
+    how = (
+        "What you say in a chat becomes memories when the conversation closes, each with the place where it was said."
+        " You can also write one yourself."
+    )
+    with empty(icon, "Nothing is remembered yet.", f"{how} {here}".strip()):
+        link_button("Start a chat", "chat", seat.link("/"))
+        link_button("Write a memory", "edit_note", seat.link("/memory", add="1"))

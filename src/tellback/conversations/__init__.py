@@ -1,0 +1,5 @@
+"""Conversations: the log of what was said, the turns that write it, and its rolling summary."""
+
+from tellback.conversations.log import Conversations
+
+__all__ = ["Conversations"]

@@ -1,0 +1,73 @@
+"""Approvals that outlive a process: which calls wait for a person, and which were begun, as the log tells it.
+
+A hidden message says which calls a turn left waiting, and another, before approved calls run, which these are. If the
+process ends before a call's result is stored, nobody knows whether it took effect: whoever goes on does not run it
+again, and the model is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from tellback.chat.history import open_calls
+from tellback.stores import ConversationLog
+from tellback.types import Message, ToolCall
+from tellback.types.blocks import TextBlock
+from tellback.types.conversations import MessageDraft
+from tellback.types.ids import new_id
+from tellback.types.scope import Scope
+
+APPROVED, WAITING, SKILLS = "approved_calls", "waiting_calls", "open_skills"
+LOOK_BACK = 500
+"""How many messages a reply, the decisions on its calls and their results may take at the end of a log."""
+
+
+def approval_note(kind: str, calls: Sequence[ToolCall], now: datetime, open_skills: Sequence[str] = ()) -> MessageDraft:
+    """The message that says that calls wait (and which skills' tools they may be), or that they are about to run."""
+    names = ", ".join(f"{call.name} ({call.id})" for call in calls)
+    more: dict[str, Any] = {SKILLS: [*open_skills]} if open_skills else {}
+    if kind == APPROVED:
+        more["inputs"] = {call.id: dict(call.input) for call in calls}  # which may not be what the model asked for
+    return MessageDraft(
+        id=new_id("msg"),
+        role="system",
+        content=(TextBlock(f"{'Approved' if kind == APPROVED else 'Waiting for approval'}: {names}."),),
+        created_at=now,
+        visibility="hidden",
+        metadata={kind: [call.id for call in calls], **more},
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Undecided:
+    """The end of a log, as far as approvals go: calls that wait, calls that were begun, whose turn it is."""
+
+    waiting: tuple[ToolCall, ...]
+    begun: frozenset[str]
+    message_id: str | None
+    open_skills: tuple[str, ...] = ()
+
+
+async def undecided(log: ConversationLog, scope: Scope, id: str) -> Undecided:
+    """What the end of the log says. A provider may use a call's id again: what was noted before is not meant then."""
+    noted: dict[str, set[str]] = {APPROVED: set(), WAITING: set()}
+    message_id, open_skills = None, ()
+    shown: list[Message] = []
+    for kept in await log.messages(scope, id, limit=LOOK_BACK, internal=True, hidden=True):
+        if kept.visibility == "hidden":
+            open_skills = (kept.metadata or {}).get(SKILLS, open_skills)
+            for kind, calls in noted.items():
+                calls.update((kept.metadata or {}).get(kind, ()) if kept.role == "system" else ())
+            continue
+        if kept.role == "user" and kept.visibility == "user":
+            message_id = kept.id
+        for message in kept.messages:
+            over = {call.id for call in message.tool_calls} or {message.tool_call_id or ""}
+            for calls in noted.values():
+                calls -= over
+            shown.append(message)
+    waiting = [call for call in open_calls(shown) if call.id in noted[WAITING] - noted[APPROVED]]
+    return Undecided(tuple(waiting), frozenset(noted[APPROVED]), message_id, tuple(open_skills))

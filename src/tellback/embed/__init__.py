@@ -1,0 +1,47 @@
+"""Embedders: what turns texts into vectors. Importing this loads neither numpy nor any model; using it does."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from tellback.embed.base import Embedder, resolve_embedder
+
+if TYPE_CHECKING:
+    from tellback.embed.function import FunctionEmbedder
+    from tellback.embed.gemini import GeminiEmbedder
+    from tellback.embed.onnx import OnnxEmbedder
+    from tellback.embed.openai import CompatibleEmbedder, OllamaEmbedder, OpenAIEmbedder, OpenRouterEmbedder
+    from tellback.embed.static import StaticEmbedder
+
+_HOME = {
+    "CompatibleEmbedder": "openai",
+    "FunctionEmbedder": "function",
+    "GeminiEmbedder": "gemini",
+    "OllamaEmbedder": "openai",
+    "OnnxEmbedder": "onnx",
+    "OpenAIEmbedder": "openai",
+    "OpenRouterEmbedder": "openai",
+    "StaticEmbedder": "static",
+}
+
+__all__ = [
+    "CompatibleEmbedder",
+    "Embedder",
+    "FunctionEmbedder",
+    "GeminiEmbedder",
+    "OllamaEmbedder",
+    "OnnxEmbedder",
+    "OpenAIEmbedder",
+    "OpenRouterEmbedder",
+    "StaticEmbedder",
+    "resolve_embedder",
+]
+
+
+def __getattr__(name: str) -> Any:
+    module = _HOME.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module(f"tellback.embed.{module}"), name)
+    return value

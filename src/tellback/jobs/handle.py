@@ -1,0 +1,176 @@
+"""`rc.jobs`: what is still to be done, and what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from datetime import datetime
+from typing import Any
+
+from tellback.background import Background
+from tellback.errors import InvalidArgumentError
+from tellback.jobs.worker import Worker
+from tellback.stores import Store
+from tellback.types.jobs import Job, JobStatus
+from tellback.types.scope import Scope
+from tellback.types.times import utc_now
+
+FIRST_LOOK, LONGEST_LOOK = 0.01, 0.25
+_UNENDED = (JobStatus.QUEUED, JobStatus.RUNNING)
+NAMED = 5
+"""How many of what is left a timeout names."""
+
+
+class Jobs:
+    """Jobs of all users, kept in the store until they are done, and the work this process does in the background.
+
+    `worker` runs them here; without one, other processes do.
+
+    >>> import asyncio
+    >>> from tellback.stores import open_store
+    >>> async def main():
+    ...     store = open_store(":memory:")
+    ...     await store.open()
+    ...     jobs = Jobs(store)
+    ...     await jobs.drain()
+    ...     found = await jobs.list()
+    ...     await store.close()
+    ...     return found
+    >>> asyncio.run(main())
+    []
+    """
+
+    def __init__(self, store: Store, worker: Worker | None = None, *, clock: Callable[[], datetime] = utc_now) -> None:
+        self._store = store
+        self._worker = worker
+        self._clock = clock
+        self._background = Background()
+
+    def start_worker(self) -> None:
+        """Let this process's worker begin, if it has one; the store must be open."""
+        if self._worker is not None:
+            self._worker.start()
+
+    def wake(self) -> None:
+        """Tell the worker that there is work, or will be soon."""
+        if self._worker is not None:
+            self._worker.wake()
+
+    def start(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
+        """Let something run in the background of this process."""
+        return self._background.start(work, name)
+
+    async def list(
+        self,
+        status: JobStatus | str | None = None,
+        *,
+        conversation_id: str | None = None,
+        limit: int | None = 100,
+        before: str | None = None,
+        user_id: str | None = None,
+        tenant_id: str | None = None,
+        app_id: str | None = None,
+    ) -> builtins.list[Job]:
+        """Jobs, the newest first: those of one user or, without `user_id`, of everyone of a tenant and app, or of all.
+
+        `before` is the id of the last one you have, for the next page.
+        """
+        scope = None if user_id is None else Scope(tenant_id or "default", app_id or "default", user_id)
+        return await self._store.jobs.listed(
+            scope,
+            status=_status(status),
+            conversation_id=conversation_id,
+            limit=limit,
+            before=before,
+            tenant_id=tenant_id,
+            app_id=app_id,
+        )
+
+    async def get(self, id: str) -> Job | None:
+        """A job as it stands now, or None if there is none of that id."""
+        return await self._store.jobs.get(None, id)
+
+    async def retry(self, id: str) -> Job:
+        """Queue a job that failed, was cancelled or is done again, as if it were new."""
+        job = await self._store.jobs.retry(None, id, now=self._clock())
+        self.wake()
+        return job
+
+    async def cancel(self, id: str) -> Job:
+        """End a job that has not ended yet. One that runs is stopped at its next heartbeat, and changes nothing."""
+        return await self._store.jobs.cancel(None, id, now=self._clock())
+
+    async def wait(self, ids: Sequence[str], timeout: float | None = None) -> bool:  # noqa: ASYNC109
+        """Wait until these jobs have ended, done or not; gives False if they have not after so many seconds."""
+        if isinstance(ids, str):
+            raise InvalidArgumentError(f"ids is a list of jobs' ids, not {ids!r:.80}.")
+        deadline = None if timeout is None else time.monotonic() + timeout
+        look = FIRST_LOOK
+        left = list(ids)
+        while left:
+            self.wake()
+            found = [await self._store.jobs.get(None, id) for id in left]
+            left = [job.id for job in found if job is not None and job.status in _UNENDED]
+            if left and deadline is not None and time.monotonic() >= deadline:
+                return False
+            if left:
+                await asyncio.sleep(look)
+                look = min(look * 1.5, LONGEST_LOOK)
+        return True
+
+    async def drain(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - what is left is named
+        """Wait until nothing is left to do, here or anywhere: for tests and scripts.
+
+        Jobs that wait for their next attempt are not waited for. Raises `TimeoutError` that names what is left after
+        so many seconds.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        look = FIRST_LOOK
+        while not await self._is_idle(deadline):
+            self.wake()
+            if deadline is not None and time.monotonic() >= deadline:
+                raise TimeoutError(f"After {timeout:g} seconds there {await self._left()}.{self._hint()}")
+            await asyncio.sleep(look)
+            look = min(look * 1.5, LONGEST_LOOK)
+
+    async def close(self) -> None:
+        """Put back the jobs that run here, and finish what runs in the background."""
+        if self._worker is not None:
+            await self._worker.close()
+        await self._background.close()
+
+    async def _is_idle(self, deadline: float | None) -> bool:
+        await self._background.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
+        if self._background.names or await self._store.jobs.pending():
+            return False
+        count, _ = await self._store.jobs.waiting(at=time.time())
+        return not count and not self._background.names
+
+    async def _left(self) -> str:
+        """What is still to be done, in words."""
+        if names := self._background.names:
+            return f"is still work in the background: {', '.join(names[:NAMED])}"
+        if await self._store.jobs.pending():
+            return "are still events from which jobs may follow"
+        count, _ = await self._store.jobs.waiting(at=time.time())
+        found = [
+            f"{job.id} ({job.status.value})"
+            for status in (JobStatus.RUNNING, JobStatus.QUEUED)
+            for job in await self._store.jobs.listed(None, status=status, limit=NAMED)
+        ]
+        return f"are still {count} jobs due or running: {', '.join(found[:NAMED])}"
+
+    def _hint(self) -> str:
+        return "" if self._worker is not None else " This process runs none itself: is a worker running?"
+
+
+def _status(status: Any) -> JobStatus | None:
+    if status is None:
+        return None
+    try:
+        return JobStatus(status)
+    except ValueError:
+        known = ", ".join(each.value for each in JobStatus)
+        raise InvalidArgumentError(f"A job's status is one of {known}, not {status!r:.80}.") from None

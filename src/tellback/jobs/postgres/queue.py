@@ -1,0 +1,172 @@
+"""The queue: a delivery in procrastinate's table for each job in ours.
+
+Our table says what is to be done; the queue only brings it to a worker. A delivery that is lost is made again, and one
+too many finds its job taken or over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import procrastinate
+import psycopg
+from procrastinate import exceptions, jobs
+from psycopg import sql
+
+from tellback.stores.postgres.store import QueueSettings
+from tellback.types.jobs import Job
+
+QUEUE = "tellback"
+RUN_JOB = "tellback.run_job"
+BATCH = 500
+CONNECT_SECONDS = 10
+POOL_SECONDS = 5.0
+"""How long to wait for a connection: a worker that stops waits no longer for a server that is down."""
+
+_UNDELIVERED = """
+SELECT id, space_id, due_at
+FROM jobs
+WHERE (status = 'queued' OR (status = 'running' AND lease_until <= %(at)s))
+    AND NOT EXISTS (SELECT 1 FROM procrastinate_jobs AS d WHERE d.queueing_lock = jobs.id AND d.status = 'todo')
+    AND NOT EXISTS (SELECT 1 FROM procrastinate_jobs AS d WHERE d.queueing_lock = jobs.id AND d.status = 'doing')
+ORDER BY id
+LIMIT %(limit)s
+"""
+
+
+_FORGOTTEN = """
+DELETE FROM procrastinate_jobs AS d
+WHERE d.status = 'todo' AND d.task_name = %(task)s
+    AND NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.id = d.queueing_lock AND jobs.status IN ('queued', 'running'))
+"""
+
+_BROUGHT_FORWARD = """
+UPDATE procrastinate_jobs AS d
+SET scheduled_at = NULL
+FROM jobs
+WHERE d.status = 'todo' AND d.task_name = %(task)s AND jobs.id = d.queueing_lock AND jobs.status = 'queued'
+    AND d.scheduled_at > now() AND jobs.due_at <= %(at)s
+"""
+"""A delivery holds up all later ones of its space: none may stand for what is over, or wait longer than its job."""
+
+
+def make_app(settings: QueueSettings, pool_size: int) -> procrastinate.App:
+    """procrastinate on our database, in our schema and under our role."""
+
+    async def configure(connection: psycopg.AsyncConnection) -> None:
+        await connection.set_autocommit(True)
+        if not settings.prepares:
+            connection.prepare_threshold = None
+        await connection.execute(sql.SQL("SET search_path TO {}").format(sql.Identifier(settings.schema)))
+        # What a crash of the server takes with it is delivered again: nobody needs to wait for its disk.
+        await connection.execute("SET synchronous_commit TO off")
+        await connection.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(settings.role)))
+
+    connector = procrastinate.PsycopgConnector(
+        conninfo=settings.dsn,
+        kwargs={"application_name": "tellback", "connect_timeout": CONNECT_SECONDS},
+        configure=configure,
+        min_size=1,
+        max_size=pool_size,
+        timeout=POOL_SECONDS,
+    )
+    return procrastinate.App(connector=connector)
+
+
+class Queue:
+    """Deliveries of jobs."""
+
+    def __init__(self, app: procrastinate.App) -> None:
+        self._app = app
+
+    async def deliver(self) -> int:
+        """Make a delivery for every job that waits and has none, in the jobs' order; gives how many."""
+        made = 0
+        while True:
+            async with self._alone() as connection:
+                at = datetime.now(UTC).timestamp() * 1_000_000
+                values = {"at": int(at), "limit": BATCH, "task": RUN_JOB}
+                await connection.execute(_FORGOTTEN, values)
+                await connection.execute(_BROUGHT_FORWARD, values)
+                found = await connection.execute(_UNDELIVERED, values)
+                rows = await found.fetchall()
+                if rows:
+                    await self._defer(connection, [_delivery(id, space, due / 1_000_000) for id, space, due in rows])
+            made += len(rows)
+            if len(rows) < BATCH:
+                return made
+
+    async def deliver_behind(self, job: Job, at: float) -> None:
+        """Deliver a job anew behind all others of its space: the one at hand came before an earlier job's."""
+        await self.deliver()
+        async with self._alone() as connection:
+            waits = "SELECT 1 FROM procrastinate_jobs WHERE queueing_lock = %s AND status = 'todo'"
+            found = await connection.execute(waits, [job.id])
+            if await found.fetchone() is None:
+                await self._defer(connection, [_delivery(job.id, job.memory_space_id, at)])
+
+    async def take_back(self, released: Sequence[Job], silent: float) -> int:
+        """Put back what was delivered to workers that are gone: those whose jobs were released, and those that gave no
+        sign for so many seconds; gives how many."""
+        manager = self._app.job_manager
+        stalled = list(await manager.get_stalled_jobs(queue=QUEUE, seconds_since_heartbeat=silent))
+        for job in released:
+            stalled += await manager.list_jobs_async(queueing_lock=job.id, status="doing")
+        for delivery in {delivery.id: delivery for delivery in stalled}.values():
+            await self._take_back(delivery)
+        return len(stalled)
+
+    async def _take_back(self, delivery: jobs.Job) -> None:
+        manager = self._app.job_manager
+        try:
+            if delivery.task_name == RUN_JOB:
+                await manager.retry_job(delivery)
+                return
+        except exceptions.UniqueViolation:  # there is another one for the same job
+            pass
+        except exceptions.ConnectorException as error:
+            if not is_over(error):
+                raise
+            return
+        try:
+            await manager.finish_job(delivery, jobs.Status.FAILED, delete_job=True)
+        except exceptions.ConnectorException as error:
+            if not is_over(error):
+                raise
+
+    @asynccontextmanager
+    async def _alone(self) -> AsyncIterator[Any]:
+        """A transaction that sees every user's jobs, while no other process makes deliveries."""
+        connector: Any = self._app.connector
+        async with connector.pool.connection() as connection, connection.transaction():
+            await connection.execute("SELECT set_config('tellback.platform', 'on', true)")
+            await connection.execute(
+                "SELECT pg_advisory_xact_lock(hashtext('tellback.queue'), hashtext(current_schema()))"
+            )
+            yield connection
+
+    async def _defer(self, connection: Any, deliveries: list[jobs.Job]) -> None:
+        await self._app.job_manager.batch_defer_jobs_async(deliveries, connection=connection)
+
+
+def _delivery(id: str, space_id: str, at: float) -> jobs.Job:
+    # The lock lets one job of a space run at a time; the queueing lock lets one delivery of a job wait.
+    moment = datetime.fromtimestamp(at, UTC)
+    return jobs.Job(
+        queue=QUEUE,
+        lock=space_id,
+        queueing_lock=id,
+        task_name=RUN_JOB,
+        task_kwargs={"job_id": id},
+        scheduled_at=moment if moment > datetime.now(UTC) else None,
+    )
+
+
+def is_over(error: BaseException) -> bool:
+    """Whether the delivery has ended by itself meanwhile."""
+    return isinstance(error, exceptions.ConnectorException) and isinstance(
+        error.__cause__, psycopg.errors.RaiseException
+    )

@@ -1,0 +1,113 @@
+"""What a space is to change for an extraction: what is known is cited, what has changed is replaced, the rest is new.
+
+Nothing here reads or writes a store. The order of work, with `names`, `resolve` and `slots` saying what to look up:
+
+1. `known entities = of names(extraction)`, `entities = resolve(extraction.entities, known entities)`
+2. `known = memories.known(slots=slots(extraction, entities), conversation_id=…)`, candidates by recall
+3. `planned = plan(…)`; if it has `questions` and someone can decide them, `plan(…, decisions=…)` once more
+4. `memories.reconcile(planned.reconciliation, …)`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from tellback.memory.extraction.claims import Claim, Slots, claims
+from tellback.memory.extraction.entities import Resolved
+from tellback.memory.extraction.ledger import Ledger
+from tellback.memory.extraction.settling import Settling
+from tellback.memory.extraction.values import Decision, Extraction, LeftOut, Question, Window
+from tellback.stores import AddedCitation, AtomDraft, KnownAtom, Reconciliation
+from tellback.types.memory import Atom
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to change, and how many facts were added, took another's place, were said again, or change nothing.
+
+    `questions` are facts, by their number, that may repeat or replace something known: until they are decided, they
+    are planned as new. `left_out` are the facts that are not remembered, the extractor's among them.
+    """
+
+    reconciliation: Reconciliation = Reconciliation()
+    questions: Mapping[int, Question] = field(default_factory=dict)
+    added: int = 0
+    superseded: int = 0
+    cited: int = 0
+    unchanged: int = 0
+    left_out: tuple[LeftOut, ...] = ()
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many facts became what."""
+        return {
+            "added": self.added,
+            "superseded": self.superseded,
+            "cited": self.cited,
+            "unchanged": self.unchanged,
+            "left_out": len(self.left_out),
+        }
+
+
+def slots(extraction: Extraction, entities: Resolved) -> tuple[str, ...]:
+    """The slots to look up before `plan`: those of the facts, under every name of what they are about."""
+    names = Slots(entities)
+    return tuple(dict.fromkeys(each for fact in extraction.facts for each in names.spellings(fact)))
+
+
+def plan(
+    extraction: Extraction,
+    window: Window,
+    *,
+    known: Sequence[KnownAtom] = (),
+    candidates: Mapping[int, Sequence[Atom]] | None = None,
+    entities: Resolved | None = None,
+    decisions: Mapping[int, Decision] | None = None,
+) -> Plan:
+    """Say what an extraction changes.
+
+    `known` is what the space has, whatever its status, in the facts' slots and from this conversation. `candidates` are
+    the atoms, by the number of the fact, that may be about the same. `decisions`, by the same numbers, answer the
+    questions of an earlier plan; one that names an atom which is gone makes the fact new. What was done already is not
+    planned again.
+    """
+    entities = entities or Resolved()
+    names = Slots(entities)
+    offered = candidates or {}
+    others = [KnownAtom(atom) for atoms in offered.values() for atom in atoms]
+    ledger = Ledger([replace(each, slot=names.normal(each.slot)) for each in (*known, *others)])
+    ids = {number: [atom.id for atom in atoms] for number, atoms in offered.items()}
+    settling = Settling(ledger, entities, ids, decisions or {})
+    facts = claims(extraction, window, names)
+    for claim in facts:
+        settling.settle(claim)
+    uncited = set(range(len(extraction.facts))) - {claim.index for claim in facts}
+    left_out = [
+        LeftOut(extraction.facts[number].text, "it cites no message of the window") for number in sorted(uncited)
+    ]
+    return Plan(
+        _reconciliation(ledger, entities, facts, settling),
+        settling.questions,
+        settling.counts["added"],
+        settling.counts["superseded"],
+        settling.counts["cited"],
+        settling.counts["unchanged"],
+        (*extraction.left_out, *left_out, *settling.left_out),
+    )
+
+
+def _reconciliation(ledger: Ledger, entities: Resolved, facts: Sequence[Claim], settling: Settling) -> Reconciliation:
+    """The changes with the entities they need: none is made of which nothing is remembered."""
+    drafts = [
+        change if isinstance(change, AtomDraft) else change.draft
+        for change in ledger.changes
+        if not isinstance(change, AddedCitation)
+    ]
+    used = {id for draft in drafts for id in draft.entity_ids}
+    kept = {id for claim in facts if claim.index not in settling.refused for id in entities.ids_of(claim.fact.entities)}
+    return Reconciliation(
+        entities=tuple(draft for id, draft in entities.drafts.items() if id in used),
+        aliases={id: names for id, names in entities.aliases.items() if id in kept},
+        changes=tuple(ledger.changes),
+    )

@@ -1,0 +1,148 @@
+"""Extracting many conversations again."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tellback.conversations.runtime import Runtime
+from tellback.errors import NotFoundError
+from tellback.memory.extraction.service import Extractions
+from tellback.types.jobs import Job, JobStatus
+from tellback.types.scope import Scope
+
+BATCH = 100
+LOOK_SECONDS = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayProgress:
+    """How far a replay has come: conversations looked at, and jobs that are done, failed, or there at all so far."""
+
+    conversations: int
+    jobs: int
+    done: int
+    failed: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayReport:
+    """What a replay did. `failed` are the jobs that could not be done, each with its `error`; `skipped` counts
+    conversations that no binding matches."""
+
+    conversations: int
+    jobs: int
+    done: int
+    failed: tuple[Job, ...]
+    skipped: int
+
+
+class Replay:
+    """One replay: plans all jobs, then waits for them."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        extractions: Extractions,
+        version: str | None,
+        on_progress: Callable[[ReplayProgress], Any] | None,
+    ) -> None:
+        self._runtime = runtime
+        self._extractions = extractions
+        self._version = version
+        self._on_progress = on_progress
+        self._open: dict[str, Job] = {}
+        self._made: set[str] = set()
+        self._planning: asyncio.Future[None] | None = None
+        self._failed: list[Job] = []
+        self._planned = self._done = self._conversations = self._skipped = 0
+
+    async def run(
+        self, scope: Scope | None, namespace: str | None, tenant_id: str | None = None, app_id: str | None = None
+    ) -> ReplayReport:
+        """Replay one user's conversations or, with None, everyone's."""
+        await self._extractions.catch_up()  # what was to be extracted anyway is not ours to take back
+        try:
+            async for owner, id in self._found(scope, namespace, tenant_id, app_id):
+                await self._plan(owner, id)
+            while self._open:
+                await self._look()
+                if self._open:
+                    await asyncio.sleep(LOOK_SECONDS)
+        except asyncio.CancelledError:
+            await asyncio.shield(self._cancel())
+            raise
+        return ReplayReport(self._conversations, self._planned, self._done, tuple(self._failed), self._skipped)
+
+    async def _found(
+        self, scope: Scope | None, namespace: str | None, tenant_id: str | None, app_id: str | None
+    ) -> AsyncIterator[tuple[Scope, str]]:
+        if scope is not None:
+            tenant_id, app_id = scope.tenant_id, scope.app_id
+        user_id = None if scope is None else scope.user_id
+        after = ""
+        while found := await self._runtime.store.conversations.everyones(
+            tenant_id=tenant_id, app_id=app_id, user_id=user_id, namespace=namespace, after=after, limit=BATCH
+        ):
+            for each in found:
+                yield each
+            after = found[-1][1]
+
+    async def _plan(self, scope: Scope, id: str) -> None:
+        self._conversations += 1
+        # Not to be cut short: what was planned must be known, to be taken back.
+        self._planning = asyncio.ensure_future(self._planned_jobs(scope, id))
+        try:
+            await asyncio.shield(self._planning)
+        except NotFoundError:  # no binding, or erased meanwhile
+            self._skipped += 1
+        await self._tell()
+
+    async def _planned_jobs(self, scope: Scope, id: str) -> None:
+        before = await self._runtime.store.jobs.listed(scope, conversation_id=id)
+        waiting = {job.id for job in before if not job.status.is_over}
+        jobs = await self._runtime.store.jobs.plan(
+            scope,
+            id,
+            version=self._version,
+            space_id=None,
+            window_length=self._extractions.window_length,
+            now=self._runtime.clock(),
+        )
+        self._open.update({job.id: job for job in jobs})
+        self._made.update(job.id for job in jobs if job.id not in waiting)
+        self._planned += len(jobs)
+        self._extractions.wake()
+
+    async def _look(self) -> None:
+        """Count what is over. Jobs of a space end in order, so it is enough to look at the first ones."""
+        before = len(self._open)
+        for job in list(self._open.values())[:BATCH]:
+            found = await self._runtime.store.jobs.get(job.scope, job.id)
+            if found is not None and not found.status.is_over:
+                continue
+            del self._open[job.id]
+            if found is not None and found.status is JobStatus.DONE:
+                self._done += 1
+            elif found is not None:
+                self._failed.append(found)
+        if len(self._open) != before:
+            await self._tell()
+
+    async def _cancel(self) -> None:
+        """Take back what this replay asked for; what waited before goes on waiting."""
+        if self._planning is not None:
+            await asyncio.gather(self._planning, return_exceptions=True)
+        for job in [job for job in self._open.values() if job.id in self._made]:
+            found = await self._runtime.store.jobs.get(job.scope, job.id)
+            if found is not None and found.status is JobStatus.QUEUED:
+                await self._runtime.store.jobs.cancel(job.scope, job.id, now=self._runtime.clock())
+
+    async def _tell(self) -> None:
+        if self._on_progress is not None:
+            told = self._on_progress(ReplayProgress(self._conversations, self._planned, self._done, len(self._failed)))
+            if inspect.isawaitable(told):
+                await told

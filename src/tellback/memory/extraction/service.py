@@ -1,0 +1,131 @@
+"""Running extraction jobs: a window of a conversation is read, reconciled with what is known, and remembered."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from tellback.conversations import checks
+from tellback.conversations.runtime import Runtime
+from tellback.errors import InvalidArgumentError, JobLostError
+from tellback.memory import binding_checks
+from tellback.memory.binding_checks import PolicyLike
+from tellback.memory.embedding import Embedding
+from tellback.memory.extraction.accounting import accounted
+from tellback.memory.extraction.checking import checked
+from tellback.memory.extraction.choice import ExtractorLike, resolve_extractor
+from tellback.memory.extraction.reconciling import Reconciler
+from tellback.memory.extraction.values import Extraction, Extractor, Window, as_decider
+from tellback.memory.recalling import Recall
+from tellback.types.bindings import Binding
+from tellback.types.conversations import StoredMessage
+from tellback.types.jobs import Job, UsageRecord
+from tellback.types.scope import Scope
+
+BATCH = 100
+
+CONTEXT = 4
+"""How many messages before a window help to understand it."""
+
+ROLES = ("user", "assistant")
+
+
+class Extractions:
+    """Extraction on one store."""
+
+    def __init__(self, runtime: Runtime, embedding: Embedding, recall: Recall, extractor: ExtractorLike) -> None:
+        self._runtime = runtime
+        self._given = extractor
+        self._reconciler = Reconciler(runtime, embedding, recall)
+
+    def check_version(self, version: str) -> None:
+        """Raise `ConfigurationError` if there is no such version of the prompt."""
+        check = getattr(self.extractor, "check_version", None)
+        if check is not None:
+            check(version)
+
+    async def catch_up(self) -> None:
+        """Make the jobs of all that has happened so far."""
+        more = True
+        while more:
+            now = self._runtime.clock()
+            done = await self._runtime.store.jobs.dispatch(window_length=self.window_length, limit=BATCH, now=now)
+            more = done.more
+
+    async def change_binding(
+        self, scope: Scope | None, id: str, extraction_policy: PolicyLike | None, enabled: bool | None
+    ) -> Binding:
+        """Change when a binding extracts, or pause it; of a user's, or anyone's without a scope."""
+        policy = None if extraction_policy is None else binding_checks.policy(extraction_policy)
+        if policy is not None:
+            self.check_version(policy.extraction_version)
+        if enabled is not None and not isinstance(enabled, bool):
+            raise InvalidArgumentError(f"enabled is True or False, not {enabled!r:.80}.")
+        if enabled is False:
+            await self.catch_up()
+        updated = await self._runtime.store.bindings.update(
+            scope, checks.known_id("binding", id), policy=policy, enabled=enabled, now=self._runtime.clock()
+        )
+        self.wake()
+        return updated
+
+    async def end_binding(self, scope: Scope | None, id: str) -> None:
+        """End a binding; what was closed before is extracted."""
+        await self.catch_up()
+        await self._runtime.store.bindings.delete(scope, checks.known_id("binding", id), now=self._runtime.clock())
+
+    @property
+    def window_length(self) -> int:
+        """How many characters of a conversation are read at once."""
+        return self._runtime.window_length
+
+    def wake(self) -> None:
+        """Tell this process's worker that there may be jobs."""
+        self._runtime.jobs.wake()
+
+    @property
+    def extractor(self) -> Any:
+        """What reads windows: what was given or, where nothing was, a model if there is one."""
+        return resolve_extractor(self._given, self._runtime.model)
+
+    async def run(self, job: Job) -> None:
+        """Do a job, and end it in the transaction that changes the space. What its calls cost is kept in any case."""
+        window = await self._window(job)
+        extractor = self.extractor
+        if hasattr(extractor, "drafts"):
+            await self._reconciler.add(job, extractor.drafts(window))
+            return
+        used: list[UsageRecord] = []
+        try:
+            extraction = await accounted(self._runtime, job, "extraction", used, _extracted(extractor, window))
+            await self._reconciler.run(job, window, extraction, as_decider(extractor), used)
+        except BaseException:
+            await asyncio.shield(self._runtime.store.jobs.add_usage(used))
+            raise
+
+    async def _window(self, job: Job) -> Window:
+        log = self._runtime.store.conversations
+        conversation = await log.get(job.scope, job.conversation_id)
+        if conversation is None:
+            raise JobLostError(job.id)  # erased, and the job with it
+        found = await log.messages(
+            job.scope, conversation.id, after=job.from_seq - 1, before=job.to_seq + 1, from_start=True
+        )
+        before: Sequence[StoredMessage] = ()
+        if job.from_seq > 1:
+            before = await log.messages(job.scope, conversation.id, before=job.from_seq, limit=CONTEXT)
+        return Window(conversation, _said(found), _said(before), job.extraction_version)
+
+
+async def _extracted(extractor: Extractor, window: Window) -> Extraction:
+    return checked(await extractor.extract(window), window)
+
+
+def _said(messages: Sequence[StoredMessage]) -> tuple[StoredMessage, ...]:
+    """What the person saw: no tools, no system messages, nothing internal, where recalled memories stand."""
+    return tuple(
+        message
+        for message in messages
+        if message.role in ROLES and message.visibility == "user" and message.text.strip()
+    )

@@ -1,0 +1,182 @@
+"""Templates of the working context: Mustache, registered by id.
+
+A template is rendered with `summary`, `always_on`, `recalled` and `turns`, and what `SAMPLE` shows of each. Values are
+already harmless as plain text, so write them raw as `{{{text}}}` there; `{{text}}` escapes `&`, `<`, `>` and `"` for
+templates that mark sections with tags.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from tellback.errors import InvalidArgumentError, NotFoundError
+
+KINDS = ("block", "messages")
+_SHIPPED: Mapping[str, str] = {"default": "block", "messages": "messages", "xml": "block"}
+
+_MEMORY = {"id": "atom_1", "text": "Likes tea.", "date": "2026-03-01", "until": "2026-09-01", "category": "preference"}
+_AROUND = {"text": "We had tea.", "date": "2026-03-01"}
+SAMPLE: Mapping[str, Any] = {
+    "now": "2026-03-02",
+    "weekday": "Monday",
+    "summary": "The user moved to Lisbon.",
+    "always_on": [_MEMORY],
+    "recalled": [{**_MEMORY, "score": "0.91", "source": "conv_1", "context": [_AROUND]}],
+    "turns": [{"role": "user", "speaker": "user", "text": "Hello!", "date": "2026-03-02"}],
+    "has_summary": True,
+    "has_always_on": True,
+    "has_recalled": True,
+    "has_turns": True,
+    "has_memory": True,  # a summary or memories
+    "has_record": True,  # any of the four
+}
+"""Everything a template can say."""
+
+_EMPTY = {name: type(value)() if not isinstance(value, bool) else False for name, value in SAMPLE.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A template that can be rendered.
+
+    With the kind "block" the recent turns stand in the text; with "messages" the text is the system message, and the
+    turns follow it as messages.
+    """
+
+    id: str
+    text: str
+    kind: str = "block"
+
+    def render(self, view: Mapping[str, Any]) -> str:
+        """The template with these values in it."""
+        return _render(self.text, view, _lookup, _nothing).strip("\n")
+
+
+class Templates:
+    """The templates of the working context: `default`, `xml`, `messages`, and your own.
+
+    >>> templates = Templates()
+    >>> templates.register("brief", "Known:{{#always_on}} {{{text}}}{{/always_on}}").kind
+    'block'
+    >>> templates.ids
+    ('brief', 'default', 'messages', 'xml')
+    """
+
+    def __init__(self) -> None:
+        self._own: dict[str, Template] = {}
+
+    def register(self, id: str, template: str | PathLike[str], *, kind: str = "block") -> Template:
+        """Add a template, or put one in the place of another: Mustache text, or the `Path` of a file that holds it.
+
+        What could only go wrong when it is used is refused now: tags that are not closed, names there is no value
+        for, partials.
+        """
+        if not isinstance(id, str) or not id.strip():
+            raise InvalidArgumentError(f"a template's id is a text that is not empty, not {id!r:.80}.")
+        if kind not in KINDS:
+            raise InvalidArgumentError(f"a template's kind is {' or '.join(map(repr, KINDS))}, not {kind!r:.80}.")
+        made = Template(id, _read(id, template), kind)
+        _check(made)
+        self._own[id] = made
+        return made
+
+    def get(self, id: str) -> Template:
+        """The template of that id; raises `NotFoundError`, which names the ones there are."""
+        if isinstance(id, str) and id in self._own:
+            return self._own[id]
+        if isinstance(id, str) and id in _SHIPPED:
+            return _shipped(id)
+        error = NotFoundError("template", id)
+        error.args = (f"There is no template {id!r:.80}. There are: {', '.join(self.ids)}.",)
+        raise error
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The ids of all templates."""
+        return tuple(sorted({*_SHIPPED, *self._own}))
+
+
+@cache
+def _shipped(id: str) -> Template:
+    text = files("tellback.memory").joinpath("mustache", f"{id}.mustache").read_text("utf-8")
+    return Template(id, text, _SHIPPED[id])
+
+
+def _read(id: str, template: str | PathLike[str]) -> str:
+    if isinstance(template, PathLike):
+        try:
+            template = Path(template).read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InvalidArgumentError(f"template {id!r} cannot be read: {error}.") from error
+    if not isinstance(template, str) or not template.strip():
+        raise InvalidArgumentError(f"template {id!r} is Mustache text or the path of a file, not {template!r:.80}.")
+    try:
+        template.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidArgumentError(f"template {id!r} is not valid text: {error}.") from error
+    return template
+
+
+def _check(template: Template) -> None:
+    import mstache
+
+    try:
+        for view in (SAMPLE, _EMPTY):
+            _render(template.text, view, _lookup_strictly, _refuse_partial)
+    except mstache.TokenException as error:
+        raise InvalidArgumentError(f"template {template.id!r} is not valid Mustache: {error}.") from error
+    except _UnknownName as error:
+        known = ", ".join(dict.fromkeys([*SAMPLE, *SAMPLE["recalled"][0], *SAMPLE["turns"][0]]))
+        problem = f"template {template.id!r} asks for {error.args[0]!r}, which there is no value for"
+        raise InvalidArgumentError(f"{problem}. There are: {known}.") from error
+
+
+class _UnknownName(LookupError):
+    """A template asks for something it will never get."""
+
+
+def _render(text: str, view: Mapping[str, Any], lookup: Callable[..., Any], partial: Callable[[Any], Any]) -> str:
+    # Imported here: only those who build a context need it.
+    import mstache
+
+    return mstache.render(text, dict(view), getter=lookup, escape=_escape, resolver=partial)
+
+
+def _escape(text: bytes) -> bytes:
+    return text.replace(b"&", b"&amp;").replace(b"<", b"&lt;").replace(b">", b"&gt;").replace(b'"', b"&quot;")
+
+
+def _refuse_partial(name: Any) -> Any:
+    raise _UnknownName(f"> {_named(name)}")
+
+
+def _nothing(name: Any) -> None:
+    return None
+
+
+def _lookup_strictly(scope: Any, scopes: Sequence[Any], key: Any, default: Any = None) -> Any:
+    name = _named(key)
+    if name == ".":
+        return scope
+    for holder in (scope, *reversed(scopes)):
+        # Only what is in the values: mstache's own lookup would also reach and call methods.
+        if isinstance(holder, Mapping) and name in holder:
+            return holder[name]
+    raise _UnknownName(name)
+
+
+def _lookup(scope: Any, scopes: Sequence[Any], key: Any, default: Any = None) -> Any:
+    try:
+        return _lookup_strictly(scope, scopes, key)
+    except _UnknownName:
+        return default
+
+
+def _named(key: Any) -> str:
+    return key.decode() if isinstance(key, bytes) else str(key)

@@ -1,0 +1,114 @@
+"""Who calls, and what they may do: the scope comes from the credential, never from what a body says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+from typing import TYPE_CHECKING, Annotated, Any
+
+from fastapi import Depends, Request
+
+from tellback.app import Tellback
+from tellback.errors import InvalidArgumentError, NotAllowedError
+from tellback.server.settings import ServerSettings
+from tellback.types.access import Role
+from tellback.user import User
+
+if TYPE_CHECKING:
+    from tellback.agent import Agent
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Whom a credential stands for. `id` names the credential in logs and counts its requests.
+
+    Two tokens of one user stand for the same principal, also if one of them ends later.
+    """
+
+    id: str
+    tenant_id: str
+    app_id: str
+    role: Role
+    user_id: str | None = None
+    rate_limit: int | None = None
+    expires_at: datetime | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """What all requests of a server share."""
+
+    rc: Tellback
+    settings: ServerSettings
+    agents: Mapping[str, Agent] = field(default_factory=dict)
+
+
+class Caller:
+    """A request's principal, and the user it acts for: the credential's own, or the one `X-Tellback-User` names."""
+
+    def __init__(self, home: Home, principal: Principal, user_id: str | None) -> None:
+        self.home = home
+        self.principal = principal
+        self.user_id = user_id
+
+    @cached_property
+    def user(self) -> User:
+        """The handle of the user it is about."""
+        if self.user_id is None:
+            raise InvalidArgumentError(
+                "Whose data? This credential is for any user of its app: name one with the header X-Tellback-User."
+            )
+        return self.user_of(self.user_id)
+
+    def user_of(self, user_id: str) -> User:
+        """The handle of a user of the credential's tenant and app, if the credential may act for that one."""
+        if self.principal.user_id not in (None, user_id):
+            raise NotAllowedError(f"This credential is of user {self.principal.user_id!r}, and for no other.")
+        return self.home.rc.user(user_id, self.principal.tenant_id, self.principal.app_id)
+
+    @property
+    def is_admin(self) -> bool:
+        """Whether it has admin rights in its tenant and app."""
+        return self.principal.role == "admin"
+
+    def require_admin(self) -> None:
+        """Refuse whoever has no admin rights."""
+        if not self.is_admin:
+            raise NotAllowedError("That needs a credential with the role 'admin'.")
+
+    def model(self, name: str | None) -> Any:
+        """The model to use: the Tellback's own, or another that callers may name."""
+        own = self.home.rc.model
+        if name is None or name == own:
+            return own
+        if name not in self.home.settings.models:
+            known = [own] if isinstance(own, str) else []
+            allowed = ", ".join([*known, *self.home.settings.models]) or "the server's own, by naming none"
+            raise NotAllowedError(f"Model {name!r:.120} is not served here. Models that may be named: {allowed}.")
+        return name
+
+
+async def caller_of(request: Request) -> Caller:
+    """The caller of a request, whom the guard has let in."""
+    found: Caller = request.scope["state"]["caller"]
+    return found
+
+
+async def user_of(request: Request) -> User:
+    """The user that a request is about."""
+    found: Caller = request.scope["state"]["caller"]
+    return found.user
+
+
+async def admin_of(request: Request) -> Caller:
+    """A caller with admin rights."""
+    found: Caller = request.scope["state"]["caller"]
+    found.require_admin()
+    return found
+
+
+CallerIs = Annotated[Caller, Depends(caller_of)]
+UserIs = Annotated[User, Depends(user_of)]
+AdminIs = Annotated[Caller, Depends(admin_of)]

@@ -1,0 +1,31 @@
+"""Pages of other origins: none, unless they are named."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+from starlette.middleware.cors import CORSMiddleware
+
+from tellback.server.settings import ServerSettings
+
+_TAKEN = (
+    *("Authorization", "Content-Type", "Idempotency-Key", "If-Match", "If-None-Match", "Last-Event-ID", "traceparent"),
+    *("X-Request-Id", "X-Tellback-Conversation", "X-Tellback-Namespace", "X-Tellback-Session"),
+    *("X-Tellback-Space", "X-Tellback-User"),
+)
+_SHOWN = (
+    *("ETag", "Idempotency-Replayed", "Retry-After"),
+    *("X-Tellback-Conversation", "X-Tellback-Session", "X-Request-Id"),
+)
+
+
+def add_cors(app: FastAPI, settings: ServerSettings) -> None:
+    """Let pages of `cors_origins` ask and read answers. Add it after the guard, so that it stands outside it."""
+    if settings.cors_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=settings.cors_origins,
+            allow_methods=("GET", "POST", "PATCH", "DELETE"),
+            allow_headers=_TAKEN,
+            expose_headers=_SHOWN,
+            max_age=600,
+        )

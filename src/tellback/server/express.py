@@ -1,0 +1,99 @@
+"""The shortest way for what is sent most: a user's message.
+
+The ordinary route would do, at twice the cost: most of that is finding the route and taking the request apart for it.
+Whatever is not plain here goes the ordinary way, with the body that was read, so there is one set of rules and answers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import ValidationError
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from tellback.errors import TellbackError
+from tellback.server.callers import Caller
+from tellback.server.problems import problem_of
+from tellback.wire.conversations import AppendUserMessage, encoded_message
+
+BEFORE, AFTER = "/ai-conversations/", "/user-messages"
+LONGEST = 64 * 1024
+"""Larger bodies are rare."""
+
+_HEADERS = [(b"content-type", b"application/json")]
+
+
+class Express:
+    """Answers `POST /ai-conversations/{id}/user-messages` with a text, and passes everything else on."""
+
+    def __init__(self, app: ASGIApp, route: Any) -> None:
+        self._app = app
+        self._route = route
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        id = _conversation_id(scope)
+        if id is None:
+            await self._app(scope, receive, send)
+            return
+        parts = [await receive()]
+        while parts[-1].get("more_body") and sum(len(part["body"]) for part in parts) <= LONGEST:
+            parts.append(await receive())
+        said = _plain_text(scope, parts)
+        if said is None:
+            await self._app(scope, _Again(parts, receive).receive, send)
+            return
+        scope["route"] = self._route  # for logs and metrics
+        caller: Caller = scope["state"]["caller"]
+        try:
+            stored = await caller.user.conversations.append_user_message(id, **said.arguments())
+        except TellbackError as error:
+            await problem_of(error, scope["state"].get("request_id"))(scope, receive, send)
+            return
+        body = encoded_message(stored)
+        length = (b"content-length", b"%d" % len(body))
+        await send({"type": "http.response.start", "status": 201, "headers": [*_HEADERS, length]})
+        await send({"type": "http.response.body", "body": body})
+
+
+class _Again:
+    """A body of which some parts were read already."""
+
+    def __init__(self, parts: list[Message], receive: Receive) -> None:
+        self._parts = iter(parts)
+        self._receive = receive
+
+    async def receive(self) -> Message:
+        """Those parts, then what follows them."""
+        return next(self._parts, None) or await self._receive()
+
+
+def _conversation_id(scope: Scope) -> str | None:
+    """The id in the path, if it is that path and nothing about the request is out of the ordinary."""
+    if scope["type"] != "http" or scope["method"] != "POST" or scope.get("root_path") or scope["query_string"]:
+        return None
+    path: str = scope["path"]
+    if not path.startswith(BEFORE) or not path.endswith(AFTER):
+        return None
+    id = path[len(BEFORE) : -len(AFTER)]
+    return id if id.isascii() and id.replace("_", "").isalnum() and len(id) < 100 else None
+
+
+def _plain_text(scope: Scope, parts: list[Message]) -> AppendUserMessage | None:
+    """What is said, if it is a text that came whole, as JSON, and without a key in the headers."""
+    if parts[-1]["type"] != "http.request" or parts[-1].get("more_body"):
+        return None
+    body = parts[0]["body"] if len(parts) == 1 else b"".join(part["body"] for part in parts)
+    is_json = False
+    for name, value in scope["headers"]:
+        if name == b"content-type":
+            is_json = value == b"application/json"
+        elif name == b"idempotency-key":
+            return None
+    if not is_json:
+        return None
+    try:
+        said = AppendUserMessage.model_validate_json(body)
+    except ValidationError:
+        return None
+    limit = scope["state"]["caller"].home.settings.text_length
+    return said if isinstance(said.content, str) and len(body) <= limit else None

@@ -1,0 +1,136 @@
+"""How a server is set up."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from tellback.errors import ConfigurationError
+from tellback.server.hosts import is_loopback
+from tellback.types.access import ROLES
+
+LOCAL_USER = "local"
+"""Whose data it is where there are no credentials and no user is named."""
+
+ASYMMETRIC = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "ES256K", "EdDSA")
+"""How tokens may be signed: so that who can check them cannot make them."""
+
+
+@dataclass(frozen=True, slots=True)
+class JwtSettings:
+    """Whose tokens are taken, and how they say whose scope they are for.
+
+    The keys come from `jwks_url`, or from `jwks` (a JWKS as a mapping). Tokens must be signed by one of `algorithms`,
+    which are asymmetric, and be of `issuer` for `audience`. `tenant_claim` and the like name the claims; a token that
+    has no tenant, app or role is for `tenant_id`, `app_id`, `role`, and one without a tenant is refused if `tenant_id`
+    is None. `leeway_seconds` is by how much the issuer's clock may differ.
+    """
+
+    issuer: str
+    audience: str
+    jwks_url: str | None = None
+    jwks: Mapping[str, object] | None = field(default=None, repr=False)
+    algorithms: tuple[str, ...] = ("RS256", "RS384", "RS512", "PS256", "ES256", "ES384", "EdDSA")
+    tenant_claim: str = "tenant_id"
+    app_claim: str = "app_id"
+    role_claim: str = "role"
+    user_claim: str = "sub"
+    tenant_id: str | None = None
+    app_id: str = "default"
+    role: str = "user"
+    leeway_seconds: float = 30.0
+
+    def __post_init__(self) -> None:
+        if (self.jwks_url is None) == (self.jwks is None):
+            raise ConfigurationError("JwtSettings takes jwks_url or jwks, and exactly one of them.")
+        if not self.issuer or not self.audience:
+            raise ConfigurationError("JwtSettings needs an issuer and an audience: tokens for others are not taken.")
+        weak = [name for name in self.algorithms if name not in ASYMMETRIC]
+        if weak or not self.algorithms:
+            raise ConfigurationError(
+                f"JwtSettings takes asymmetric algorithms ({', '.join(ASYMMETRIC)}), not"
+                f" {', '.join(map(repr, weak)) or 'none at all'}."
+            )
+        if self.role not in ROLES:
+            raise ConfigurationError(f"role is {', '.join(map(repr, ROLES))}, not {self.role!r:.80}.")
+        if not 0 <= self.leeway_seconds <= 300:
+            raise ConfigurationError(f"leeway_seconds is from 0 to 300, not {self.leeway_seconds!r}.")
+        if self.jwks_url is not None:
+            _check_keys_address(self.jwks_url)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSettings:
+    """What a server allows.
+
+    `open` lets everyone in, as an admin of the default tenant and app: for one's own machine, and refused for requests
+    that are not for a loopback address. `models` may be named by callers besides its own model. `rate_limit`
+    is in requests a minute for each credential that has none of its own, `failure_limit` in failed attempts a minute to
+    authenticate, from one address to one process; `concurrency` is how many requests of a credential one process
+    answers at once, streams among them. None is no limit. `allowed_hosts` are the names under which it may be
+    asked for (`"*.example.com"` is any below that); with none, it is any. Sizes are in bytes, `text_length` in
+    characters. Streams are kept alive by a comment every `heartbeat_seconds`; a client that takes nothing for
+    `stalled_seconds`, or whose body does not come within `body_seconds`, is left. On shutdown, turns have
+    `shutdown_seconds` to end. `metrics_token` lets Prometheus read `/metrics` from another machine.
+    """
+
+    open: bool = False
+    jwt: JwtSettings | None = None
+    models: tuple[str, ...] = ()
+    cors_origins: tuple[str, ...] = ()
+    allowed_hosts: tuple[str, ...] = ()
+    rate_limit: int | None = 600
+    failure_limit: int | None = 60
+    concurrency: int | None = 100
+    body_bytes: int = 4_000_000
+    text_length: int = 200_000
+    page_size: int = 50
+    largest_page: int = 200
+    heartbeat_seconds: float = 15.0
+    stalled_seconds: float = 60.0
+    body_seconds: float = 30.0
+    shutdown_seconds: float = 30.0
+    metrics_token: str | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        for origin in self.cors_origins:
+            _check_origin(origin)
+        for host in self.allowed_hosts:
+            if not host.removeprefix("*.") or "*" in host.removeprefix("*.") or "/" in host:
+                raise ConfigurationError(f"allowed_hosts are like 'example.com' or '*.example.com', not {host!r:.80}.")
+        for name in _ABOVE_NOTHING:
+            value = getattr(self, name)
+            if not 0 < value < math.inf:
+                raise ConfigurationError(f"{name} is more than 0, not {value!r}.")
+        for name in ("rate_limit", "failure_limit"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigurationError(f"{name} is at least 1 a minute, or None for no limit, not {value!r}.")
+        if self.concurrency is not None and self.concurrency < 1:
+            raise ConfigurationError(f"concurrency is at least 1, or None for no limit, not {self.concurrency!r}.")
+
+
+_ABOVE_NOTHING = (
+    *("body_bytes", "text_length", "page_size", "largest_page", "heartbeat_seconds", "stalled_seconds", "body_seconds"),
+)
+
+
+def _check_origin(origin: str) -> None:
+    if "*" in origin:
+        raise ConfigurationError("cors_origins names origins one by one: '*' would let every page in.")
+    parts = urlsplit(origin)
+    if origin != f"{parts.scheme}://{parts.netloc}" or parts.scheme not in ("http", "https") or "@" in parts.netloc:
+        raise ConfigurationError(
+            f"cors_origins are like 'https://app.example.com', without a path, not {origin!r:.80}."
+        )
+
+
+def _check_keys_address(url: str) -> None:
+    """Whoever can change the keys on their way can sign for anyone."""
+    parts = urlsplit(url)
+    if parts.scheme == "https" and parts.hostname:
+        return
+    if parts.scheme != "http" or not is_loopback(parts.hostname or ""):
+        raise ConfigurationError(f"jwks_url is an https address, or one of this machine, not {url!r:.120}.")

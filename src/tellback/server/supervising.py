@@ -1,0 +1,173 @@
+"""Several worker processes on one port, and the process that looks after them."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import signal
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from types import FrameType
+
+from tellback.errors import TellbackError
+from tellback.server.logs import log_to_stderr
+from tellback.server.metrics import FOLDER_VARIABLE
+from tellback.server.serve_options import ServeOptions
+
+log = logging.getLogger("tellback.server")
+
+STARTUP_FAILED = 3
+LOOK_SECONDS = 0.2
+GRACE_SECONDS = 10.0
+"""How much longer than its requests may take a worker has to close its store, before it is killed."""
+
+LONGEST_PAUSE = 30.0
+"""How long at most a worker that keeps dying has to wait for its next start."""
+
+
+def supervise(options: ServeOptions, bound: socket.socket, on_ready: Callable[[], None]) -> int:
+    """Keep `options.workers` processes serving until told to stop; gives the exit code.
+
+    `on_ready` is called when all answer. A worker that dies is started again.
+    """
+    with tempfile.TemporaryDirectory(prefix="tellback-metrics-") as folder:
+        os.environ[FOLDER_VARIABLE] = folder  # inherited by the workers, which load prometheus-client after it is set
+        try:
+            return Supervisor(options, bound, on_ready).run()
+        finally:
+            del os.environ[FOLDER_VARIABLE]
+
+
+def work(options: ServeOptions, bound: socket.socket, ready: Connection) -> None:
+    """What a worker process does."""
+    from tellback.server.running import run
+
+    log_to_stderr(options.log_format, verbose=options.verbose)
+    patience = options.shutdown_seconds + GRACE_SECONDS
+    threading.Thread(target=_follow_parent, args=(patience,), daemon=True).start()
+    try:
+        run(options, bound, lambda: ready.send(True), is_supervised=True)
+    except TellbackError as error:
+        log.error("a worker cannot serve: %s", error)
+        raise SystemExit(STARTUP_FAILED) from None
+
+
+def _follow_parent(patience: float) -> None:
+    """Stop when the supervisor is gone: nobody else would tell this process to, or kill it if it does not."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(patience)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class _Worker:
+    """A worker process, and how it is."""
+
+    def __init__(self, options: ServeOptions, bound: socket.socket) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._listening, told = context.Pipe(duplex=False)
+        self.process: BaseProcess = context.Process(target=work, args=(options, bound, told), name="tellback worker")
+        self.process.start()
+        told.close()
+        self.begun = time.monotonic()
+        self.is_ready = False
+
+    def look(self) -> None:
+        """Hear whether it answers."""
+        if not self.is_ready and self._listening.poll():
+            try:
+                self.is_ready = bool(self._listening.recv())
+            except EOFError:
+                return
+
+    def signal(self, number: int) -> None:
+        """Send it a signal, if it is there."""
+        if self.process.pid is not None and self.process.is_alive():
+            os.kill(self.process.pid, number)
+
+
+class Supervisor:
+    """Starts workers, starts those again that die, and ends all when it is told to."""
+
+    def __init__(self, options: ServeOptions, bound: socket.socket, on_ready: Callable[[], None]) -> None:
+        self._options = options
+        self._bound = bound
+        self._on_ready = on_ready
+        self._workers: list[_Worker] = []
+        self._signals = 0
+        self._was_ready = False
+        self._pause = 0.5
+        self._next_start = 0.0
+
+    def run(self) -> int:
+        """Until the end; gives the exit code."""
+        handled = (signal.SIGINT, signal.SIGTERM)
+        before = {number: signal.signal(number, self._on_signal) for number in handled}
+        try:
+            self._start_missing()
+            while not self._signals:
+                self._rest()
+                if not self._look():
+                    self._end()
+                    return 2
+            self._end()
+            return 0
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self._signals += 1
+
+    def _rest(self) -> None:
+        wait([worker.process.sentinel for worker in self._workers], timeout=LOOK_SECONDS)
+
+    def _look(self) -> bool:
+        """See how they are; gives False if there is no use in going on."""
+        for worker in list(self._workers):
+            worker.look()
+            if worker.process.is_alive():
+                continue
+            if not worker.is_ready and not self._was_ready:
+                return False  # the same would happen to the next one; it has said why
+            log.error("worker %s has died (%s); it is started again", worker.process.pid, worker.process.exitcode)
+            self._workers.remove(worker)
+            self._put_off(worker)
+        self._start_missing()
+        if not self._was_ready and all(worker.is_ready for worker in self._workers):
+            self._was_ready = True
+            self._on_ready()
+        return True
+
+    def _put_off(self, died: _Worker) -> None:
+        lived = time.monotonic() - died.begun
+        self._pause = 0.5 if lived > 60 else min(self._pause * 2, LONGEST_PAUSE)
+        self._next_start = time.monotonic() + self._pause
+
+    def _start_missing(self) -> None:
+        if time.monotonic() >= self._next_start:
+            for _ in range(self._options.workers - len(self._workers)):
+                self._workers.append(_Worker(self._options, self._bound))
+
+    def _end(self) -> None:
+        """Ask all to stop, and wait; a second signal, or too long a wait, ends them at once."""
+        self._bound.close()  # as long as it listens, clients connect, and wait for nobody
+        heard, deadline = self._signals, time.monotonic() + self._options.shutdown_seconds + GRACE_SECONDS
+        for worker in self._workers:
+            worker.signal(signal.SIGTERM)
+        while any(worker.process.is_alive() for worker in self._workers):
+            if self._signals > max(heard, 1) or time.monotonic() > deadline:
+                for worker in self._workers:
+                    worker.signal(signal.SIGKILL)
+            alive = [worker.process.sentinel for worker in self._workers if worker.process.is_alive()]
+            wait(alive, timeout=LOOK_SECONDS)
+        for worker in self._workers:
+            worker.process.join()

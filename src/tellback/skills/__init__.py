@@ -1,0 +1,44 @@
+"""Skills: instructions with optional tools, which a model reads when it needs them."""
+
+from tellback.skills.body import MAX_BODY, load_body
+from tellback.skills.files import SkillFolder
+from tellback.skills.folders import load_skills
+from tellback.skills.index import build_index, index_line, list_skills_of
+from tellback.skills.offer import SkillOffer
+from tellback.skills.resolver import SkillResolver, effective_resolver, in_memory_resolver, searchable_resolver
+from tellback.skills.search import find_skill, search_skills_of
+from tellback.skills.skill import Skill, skill, skills_for
+from tellback.skills.toolset import (
+    builtin_apply_skill,
+    builtin_list_skills,
+    builtin_read_skill,
+    builtin_search_skills,
+    builtins,
+    builtins_with_resolver,
+)
+
+__all__ = [
+    "MAX_BODY",
+    "Skill",
+    "SkillFolder",
+    "SkillOffer",
+    "SkillResolver",
+    "build_index",
+    "builtin_apply_skill",
+    "builtin_list_skills",
+    "builtin_read_skill",
+    "builtin_search_skills",
+    "builtins",
+    "builtins_with_resolver",
+    "effective_resolver",
+    "find_skill",
+    "in_memory_resolver",
+    "index_line",
+    "list_skills_of",
+    "load_body",
+    "load_skills",
+    "search_skills_of",
+    "searchable_resolver",
+    "skill",
+    "skills_for",
+]

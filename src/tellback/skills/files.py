@@ -1,0 +1,151 @@
+"""The files of a skill's folder, readable one at a time and never beyond the folder."""
+
+from __future__ import annotations
+
+import codecs
+import os
+import re
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tellback.errors import SkillError
+
+MAX_FILE = 100_000
+"""How many bytes of a file reach the model."""
+MOST_LISTED = 200
+MOST_SEEN = 5_000
+_HEAD = 1_024
+_LONGEST = 200
+_DRIVE = re.compile(r"[A-Za-z]:")
+# A pipe must not block, a link must not be followed, and a terminal must not become ours.
+_FLAGS = os.O_RDONLY | sum(
+    getattr(os, name, 0) for name in ("O_NONBLOCK", "O_NOFOLLOW", "O_NOCTTY", "O_CLOEXEC", "O_BINARY")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SkillFolder:
+    """The folder a skill was loaded from: this very one, and not what may be put in its place later.
+
+    `names` are the files of it that a model may read, as paths below it, and `has_more` says that not all are listed.
+    """
+
+    root: str
+    device: int
+    inode: int
+    names: tuple[str, ...] = ()
+    has_more: bool = False
+
+    @classmethod
+    def at(cls, path: Path) -> SkillFolder:
+        """The folder as it is now, with its files."""
+        root = os.path.realpath(path)
+        status = os.stat(root)
+        bare = cls(root, status.st_dev, status.st_ino)
+        names, has_more = _files_of(bare)
+        return replace(bare, names=names, has_more=has_more)
+
+    def text(self, path: str, skill: str) -> str:
+        """A file's text, cut where it is long; what is no text, or not inside, is a `SkillError`."""
+        data, size = self.read(path, MAX_FILE, skill)
+        text = _decoded(data, size, path, skill)
+        return text if size <= len(data) else f"{text}\n\n[Cut here: these are the first {len(data)} of {size} bytes.]"
+
+    def read(self, path: str, limit: int, skill: str) -> tuple[bytes, int]:
+        """Up to `limit` bytes of a regular file inside the folder, and its size; anything else is a `SkillError`."""
+        parts = _parts(path, skill)
+        try:
+            real = os.path.realpath(os.path.join(self.root, *parts), strict=True)
+            inside = os.path.relpath(real, self.root).split(os.sep)
+            if any(part.startswith(".") for part in inside):  # ".." is how a way out begins
+                raise SkillError(
+                    skill, f"{path!r:.200} is a link that leads out of the skill's folder, or to a hidden file."
+                )
+            if not stat.S_ISREG(os.lstat(real).st_mode):
+                raise SkillError(skill, f"{path!r:.200} is not a file that can be read.")
+            descriptor = self._open_below(inside, skill)
+            with open(descriptor, "rb") as file:
+                status = os.fstat(descriptor)
+                if not stat.S_ISREG(status.st_mode):
+                    raise SkillError(skill, f"{path!r:.200} is not a file that can be read.")
+                data = file.read(limit)
+                return data, max(status.st_size, len(data))
+        except (OSError, ValueError) as error:  # a ValueError is a name that no file can have
+            reason = getattr(error, "strerror", None) or "no file can have this name"
+            raise SkillError(skill, f"the file {path!r:.200} cannot be read: {reason}.") from error
+
+    def _open_below(self, parts: list[str], skill: str) -> int:
+        """Open a file step by step, so that a folder swapped for a link in the meantime is not followed."""
+        if os.open not in os.supports_dir_fd:
+            self._check_same(os.stat(self.root, follow_symlinks=False), skill)
+            return os.open(os.path.join(self.root, *parts), _FLAGS)
+        holder = os.open(self.root, _FLAGS | os.O_DIRECTORY)
+        try:
+            self._check_same(os.fstat(holder), skill)
+            for part in parts[:-1]:
+                below = os.open(part, _FLAGS | os.O_DIRECTORY, dir_fd=holder)
+                os.close(holder)
+                holder = below
+            return os.open(parts[-1], _FLAGS, dir_fd=holder)
+        finally:
+            os.close(holder)
+
+    def _check_same(self, status: os.stat_result, skill: str) -> None:
+        if (status.st_dev, status.st_ino) != (self.device, self.inode):
+            raise SkillError(skill, f"another folder is at {self.root} since it was loaded; load it again.")
+
+
+def _files_of(folder: SkillFolder) -> tuple[tuple[str, ...], bool]:
+    """Paths of the files a model may read, sorted, without SKILL.md; and whether there are more of them."""
+    found: list[str] = []
+    for seen, path in enumerate(_walk(folder.root)):
+        if seen == MOST_SEEN or (path and len(found) == MOST_LISTED):
+            return tuple(sorted(found)), True
+        if path and _is_text(folder, path):
+            found.append(path)
+    return tuple(sorted(found)), False
+
+
+def _is_text(folder: SkillFolder, path: str) -> bool:
+    try:
+        data, size = folder.read(path, _HEAD, "")
+        _decoded(data, size, path, "")
+    except SkillError:
+        return False
+    return True
+
+
+def _walk(root: str) -> Iterator[str]:
+    """The path of each file that could be listed, and an empty one for everything else that is met."""
+    for where, folders, names in os.walk(root):
+        yield ""
+        folders[:] = sorted(name for name in folders if _is_plain(name))
+        for name in sorted(names):
+            path = Path(where, name).relative_to(root).as_posix()
+            yield path if _is_plain(name) and path != "SKILL.md" and len(path) <= _LONGEST else ""
+
+
+def _is_plain(name: str) -> bool:
+    return name.isprintable() and "\\" not in name and not name.startswith(".") and name != "__pycache__"
+
+
+def _parts(path: str, skill: str) -> list[str]:
+    """The steps of a relative path, which may not go up, be hidden, or mean something else on another system."""
+    odd = "\0" in path or "\\" in path or path.startswith("/") or _DRIVE.match(path)
+    parts = [part for part in path.split("/") if part not in ("", ".")]
+    if odd or not parts or any(part.startswith(".") for part in parts):
+        raise SkillError(skill, f"{path!r:.200} is not the path of one of its files: use one that is listed with it.")
+    return parts
+
+
+def _decoded(data: bytes, size: int, path: str, skill: str) -> str:
+    decoder = codecs.getincrementaldecoder("utf-8-sig")()
+    try:
+        text = decoder.decode(data, final=size <= len(data))
+    except UnicodeDecodeError:
+        text = "\0"
+    if "\0" in text:
+        raise SkillError(skill, f"the file {path!r:.200} is not text, and cannot be shown.")
+    return text

@@ -1,0 +1,147 @@
+"""`SkillResolver`: which skills a model is shown, and where they are read from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tellback.errors import ConfigurationError, SkillError
+from tellback.skills.calling import call
+from tellback.skills.search import search_skills_of
+from tellback.skills.skill import Skill, entries_of, skills_for
+
+Entry = Skill | Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class SkillResolver:
+    """Where skills come from. Each function may be sync, and then runs in a thread, or async.
+
+    `list_fn(ctx)` gives the skills to advertise; `ctx` holds the turn's `messages`, `system` and `model`.
+    `read_fn(name)` gives one skill or None, and may know more than were listed. `search_fn(query, opts)`, with `limit`
+    and `min_score` in `opts`, is optional: with it the model can search. `skills` are all there are, where known.
+
+    >>> tone = Skill("tone", "Our voice", body="Be warm.")
+    >>> SkillResolver(list_fn=lambda ctx: [tone], read_fn={"tone": tone}.get).search_fn is None
+    True
+    """
+
+    list_fn: Callable[..., Any]
+    read_fn: Callable[..., Any]
+    search_fn: Callable[..., Any] | None = None
+    skills: Sequence[Entry] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("list_fn", "read_fn", "search_fn"):
+            value = getattr(self, name)
+            if not callable(value) and not (name == "search_fn" and value is None):
+                raise ConfigurationError(f"SkillResolver: {name} is a function, not {value!r:.80}.")
+        if self.skills is not None:
+            object.__setattr__(self, "skills", tuple(skills_for(self.skills)))
+
+    async def listed(self, ctx: Mapping[str, Any]) -> list[Skill]:
+        """What `list_fn` gives, checked."""
+        return _checked(await call(self.list_fn, ctx), "list_fn")
+
+    async def read(self, name: str) -> Skill | None:
+        """What `read_fn` gives, checked."""
+        found = await call(self.read_fn, name)
+        return None if found is None else _checked([found], "read_fn")[0]
+
+    async def found(self, query: str, limit: int = 10, min_score: float = 1) -> list[Skill]:
+        """What `search_fn` gives, checked, and no more than `limit`."""
+        if self.search_fn is None:
+            raise ConfigurationError(
+                "This SkillResolver cannot search: give it a search_fn, or use searchable_resolver."
+            )
+        hits = await call(self.search_fn, query, {"limit": limit, "min_score": min_score})
+        return _checked(hits, "search_fn")[:limit]
+
+
+def in_memory_resolver(skills: Iterable[Entry]) -> SkillResolver:
+    """A resolver that shows every skill of a list.
+
+    >>> len(in_memory_resolver([Skill("tone", "Our voice")]).skills)
+    1
+    """
+    pool = skills_for(skills)
+    return _over(pool, pool, searchable=False)
+
+
+def searchable_resolver(skills: Iterable[Entry], always_on: Iterable[str | Entry] = ()) -> SkillResolver:
+    """A resolver for many skills: only those `always_on` (names or skills) are shown, the rest is found by searching.
+
+    >>> pool = [Skill("tone", "Our voice"), Skill("refunds", "When to refund")]
+    >>> searchable_resolver(pool, always_on=["tone"]).search_fn is not None
+    True
+    """
+    pool = skills_for(skills)
+    shown = _always_on(pool, always_on)
+    known = {skill.name for skill in pool}
+    return _over([*pool, *(skill for skill in shown if skill.name not in known)], shown, searchable=True)
+
+
+def effective_resolver(
+    skill_resolver: SkillResolver | None, skills: Iterable[Entry] | None = None
+) -> SkillResolver | None:
+    """The resolver a run uses: the one given, or one over the skills, or None when there is neither.
+
+    >>> effective_resolver(None, []) is None
+    True
+    """
+    if skill_resolver is not None:
+        if not isinstance(skill_resolver, SkillResolver):
+            raise ConfigurationError(f"skill_resolver is a SkillResolver, not {skill_resolver!r:.80}.")
+        return skill_resolver
+    found = [] if skills is None else skills_for(skills)
+    return in_memory_resolver(found) if found else None
+
+
+def as_resolver(source: SkillResolver | Iterable[Entry]) -> SkillResolver:
+    """A resolver as it is, or one over a list of skills that can also be searched."""
+    if isinstance(source, SkillResolver):
+        return source
+    pool = skills_for(source)
+    return _over(pool, pool, searchable=True)
+
+
+def _over(pool: list[Skill], shown: list[Skill], *, searchable: bool) -> SkillResolver:
+    by_name = {skill.name: skill for skill in pool}
+
+    async def list_fn(ctx: Mapping[str, Any]) -> list[Skill]:
+        return shown
+
+    async def read_fn(name: str) -> Skill | None:
+        return by_name.get(name)
+
+    async def search_fn(query: str, opts: Mapping[str, Any]) -> list[Skill]:
+        return search_skills_of(pool, query, opts.get("limit", 10), opts.get("min_score", 1))
+
+    return SkillResolver(list_fn, read_fn, search_fn if searchable else None, tuple(pool))
+
+
+def _always_on(pool: list[Skill], entries: Iterable[str | Entry]) -> list[Skill]:
+    if isinstance(entries, str):
+        raise SkillError(entries, f"always_on is a list: write always_on=[{entries!r:.80}].")
+    by_name = {skill.name: skill for skill in pool}
+    shown: list[Skill] = []
+    for entry in entries:
+        if not isinstance(entry, str):
+            [made] = skills_for([entry])
+            if by_name.setdefault(made.name, made) != made:
+                raise SkillError(made.name, "another skill of this name is in the list; rename one of them.")
+            shown.append(made)
+        elif entry in by_name:
+            shown.append(by_name[entry])
+        else:
+            raise SkillError(entry, "always_on names it, but it is not among the skills.")
+    return skills_for(shown)
+
+
+def _checked(value: Any, source: str) -> list[Skill]:
+    """Skills as an application's function gave them; the same one twice is one."""
+    try:
+        return skills_for({id(entry): entry for entry in entries_of(value)}.values())
+    except (SkillError, ConfigurationError) as error:
+        raise ConfigurationError(f"SkillResolver: {source} gave what cannot be used. {error}") from error

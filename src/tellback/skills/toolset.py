@@ -1,0 +1,219 @@
+"""The tools by which a model finds, reads and applies skills."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from tellback.errors import ConfigurationError, SkillError
+from tellback.skills.files import SkillFolder
+from tellback.skills.index import list_skills_of
+from tellback.skills.opening import text_of, with_required
+from tellback.skills.resolver import Entry, SkillResolver, as_resolver, in_memory_resolver
+from tellback.skills.skill import Skill, skills_for
+from tellback.tools import Tool
+from tellback.tools.threads import run_in_thread
+
+MOST_FOUND = 50
+BUILTIN_NAMES = ("list_skills", "read_skill", "apply_skill", "search_skills", "read_skill_file")
+TIMEOUT = 30.0
+"""Seconds a body function or a resolver gets before the model is told that it did not answer."""
+
+OnOpen = Callable[[Skill], None]
+Source = SkillResolver | Iterable[Entry]
+
+
+class Skillset:
+    """What the tools work on. They are its methods, so that their schemas are read once per process."""
+
+    def __init__(
+        self,
+        resolver: SkillResolver,
+        skill_context: Mapping[str, Any] | None = None,
+        on_open: Callable[[Sequence[Skill]], None] | None = None,
+        list_context: Callable[[], Mapping[str, Any]] | None = None,
+    ) -> None:
+        self._resolver = resolver
+        self._context = _checked_context(skill_context)
+        self._on_open = on_open
+        self._list_context = list_context or _no_turn
+        self._folders: dict[str, SkillFolder] = {}
+
+    async def list_skills(self) -> list[dict[str, Any]]:
+        """List the available skills: name, description, and when to use each."""
+        return list_skills_of(await self._resolver.listed(self._list_context()))
+
+    async def read_skill(self, name: str) -> str:
+        """Read a skill's instructions before you do what it is for. Tools that come with it can be called afterwards.
+
+        Args:
+            name: The skill's name, as it is listed.
+        """
+        return await self._open(name, self._context)
+
+    async def apply_skill(self, name: str, ctx: dict[str, Any] | None = None) -> str:
+        """Read a skill's instructions, made for the case at hand. Tools that come with it can be called afterwards.
+
+        Args:
+            name: The skill's name, as it is listed.
+            ctx: What the skill should know about this case, by name.
+        """
+        return await self._open(name, {**(ctx or {}), **self._context})
+
+    async def search_skills(self, query: str, limit: int = 10) -> list[dict[str, Any]]:
+        """Search all skills, also those that are not listed, by a few words.
+
+        Args:
+            query: Words for what is to be done.
+            limit: How many to give, 50 at most.
+        """
+        return list_skills_of(await self._resolver.found(query, max(1, min(limit, MOST_FOUND))))
+
+    async def read_skill_file(self, skill: str, path: str) -> str:
+        """Read a file that belongs to a skill you have read.
+
+        Args:
+            skill: The skill's name.
+            path: The file's path, as it is listed with the skill.
+        """
+        folder = self._folders.get(skill)
+        if folder is None:
+            known = ", ".join(sorted(self._folders)) or "none"
+            raise SkillError(skill, f"it was not read yet, or has no files. Read so far, with files: {known}.")
+        return await run_in_thread(folder.text, path, skill)
+
+    async def _open(self, name: str, ctx: Mapping[str, Any]) -> str:
+        skills = await with_required(self._resolver, name)
+        text = await text_of(skills, ctx)
+        if self._on_open is not None:
+            self._on_open(skills)
+        self.allow_files(skills)
+        return text
+
+    def allow_files(self, skills: Iterable[Skill]) -> None:
+        """Let the files of skills be read, as those of every skill that the model reads or applies."""
+        self._folders.update({skill.name: skill.files for skill in skills if skill.files is not None})
+
+    def tools(self, timeout: float | None) -> list[Tool]:
+        """All but `read_skill_file`; `search_skills` only where the resolver can search."""
+        methods: list[Callable[..., Any]] = [self.list_skills, self.read_skill, self.apply_skill]
+        if self._resolver.search_fn is not None:
+            methods.append(self.search_skills)
+        return [Tool.from_fn(method, timeout=timeout) for method in methods]
+
+    def file_tool(self, timeout: float | None) -> Tool:
+        """`read_skill_file`, which is of use once a skill that has files was read."""
+        return Tool.from_fn(self.read_skill_file, timeout=timeout)
+
+
+def builtins(
+    skills: Iterable[Entry],
+    skill_context: Mapping[str, Any] | None = None,
+    *,
+    on_open: OnOpen | None = None,
+    timeout: float | None = TIMEOUT,
+) -> list[Tool]:
+    """The tools `list_skills`, `read_skill` and `apply_skill` over a list of skills.
+
+    `skill_context` reaches the body functions; its keys win over what the model passes to `apply_skill`. `on_open` is
+    called with each skill that was read or applied, the required ones first, so that its tools can be offered. With
+    skills that have files there is also `read_skill_file`. Make the tools anew for every run: they remember what was
+    read.
+
+    >>> [tool.name for tool in builtins([Skill("tone", "Our voice")])]
+    ['list_skills', 'read_skill', 'apply_skill']
+    """
+    return builtins_with_resolver(in_memory_resolver(skills), skill_context, on_open=on_open, timeout=timeout)
+
+
+def builtins_with_resolver(
+    resolver: SkillResolver,
+    skill_context: Mapping[str, Any] | None = None,
+    *,
+    on_open: OnOpen | None = None,
+    timeout: float | None = TIMEOUT,
+) -> list[Tool]:
+    """The same over a resolver, with `search_skills` when it can search.
+
+    `read_skill_file` is there unless the resolver's `skills` are known, and none of them has files.
+
+    >>> from tellback.skills import searchable_resolver
+    >>> [tool.name for tool in builtins_with_resolver(searchable_resolver([Skill("tone", "Our voice")]))][-1]
+    'search_skills'
+    """
+    made = Skillset(resolver, skill_context, _each(on_open))
+    pool = resolver.skills
+    may_have_files = pool is None or any(skill.files is not None for skill in skills_for(pool))
+    return [*made.tools(timeout), *([made.file_tool(timeout)] if may_have_files else [])]
+
+
+def builtin_list_skills(source: Source, *, timeout: float | None = TIMEOUT) -> Tool:
+    """`list_skills` alone, over skills or a resolver, which is asked at every call.
+
+    >>> builtin_list_skills([Skill("tone", "Our voice")]).name
+    'list_skills'
+    """
+    return Tool.from_fn(Skillset(as_resolver(source)).list_skills, timeout=timeout)
+
+
+def builtin_read_skill(
+    source: Source,
+    skill_context: Mapping[str, Any] | None = None,
+    *,
+    on_open: OnOpen | None = None,
+    timeout: float | None = TIMEOUT,
+) -> Tool:
+    """`read_skill` alone, over skills or a resolver.
+
+    >>> builtin_read_skill([Skill("tone", "Our voice")]).name
+    'read_skill'
+    """
+    return Tool.from_fn(Skillset(as_resolver(source), skill_context, _each(on_open)).read_skill, timeout=timeout)
+
+
+def builtin_apply_skill(
+    source: Source,
+    skill_context: Mapping[str, Any] | None = None,
+    *,
+    on_open: OnOpen | None = None,
+    timeout: float | None = TIMEOUT,
+) -> Tool:
+    """`apply_skill` alone, over skills or a resolver.
+
+    >>> builtin_apply_skill([Skill("tone", "Our voice")]).parameters["required"]
+    ['name']
+    """
+    return Tool.from_fn(Skillset(as_resolver(source), skill_context, _each(on_open)).apply_skill, timeout=timeout)
+
+
+def builtin_search_skills(source: Source, *, timeout: float | None = TIMEOUT) -> Tool:
+    """`search_skills` alone, over skills or a resolver that has a `search_fn`.
+
+    >>> builtin_search_skills([Skill("tone", "Our voice")]).name
+    'search_skills'
+    """
+    resolver = as_resolver(source)
+    if resolver.search_fn is None:
+        raise ConfigurationError("This SkillResolver cannot search: give it a search_fn, or use searchable_resolver.")
+    return Tool.from_fn(Skillset(resolver).search_skills, timeout=timeout)
+
+
+def _each(on_open: OnOpen | None) -> Callable[[Sequence[Skill]], None]:
+    def each(skills: Sequence[Skill]) -> None:
+        for skill in skills:
+            if on_open is not None:
+                on_open(skill)
+
+    return each
+
+
+def _checked_context(value: Mapping[str, Any] | None) -> dict[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+        raise ConfigurationError(f"skill_context is a mapping with names as keys, not {value!r:.80}.")
+    return dict(value)
+
+
+def _no_turn() -> dict[str, Any]:
+    return {"messages": (), "system": None, "model": ""}

@@ -1,0 +1,38 @@
+"""Agents described in JSON or YAML: one description serves every user, with values bound when it is invoked.
+
+Names are loaded when first used: a description is checked with pydantic, which not every program needs.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+_HOME = {
+    "AgentSpec": "tellback.specs.model",
+    "Agents": "tellback.specs.handle",
+    "BoundSpec": "tellback.specs.model",
+    "Parameter": "tellback.specs.parameters",
+    "SpecRegistry": "tellback.specs.registry",
+    "bind": "tellback.specs.binding",
+    "load_spec": "tellback.specs.loading",
+}
+
+if TYPE_CHECKING:
+    from tellback.specs.binding import bind as bind
+    from tellback.specs.handle import Agents as Agents
+    from tellback.specs.loading import load_spec as load_spec
+    from tellback.specs.model import AgentSpec as AgentSpec
+    from tellback.specs.model import BoundSpec as BoundSpec
+    from tellback.specs.parameters import Parameter as Parameter
+    from tellback.specs.registry import SpecRegistry as SpecRegistry
+
+__all__ = ["AgentSpec", "Agents", "BoundSpec", "Parameter", "SpecRegistry", "bind", "load_spec"]
+
+
+def __getattr__(name: str) -> Any:
+    module = _HOME.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module(module), name)
+    return value

@@ -1,0 +1,243 @@
+"""What an agent's description may say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
+
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    SerializerFunctionWrapHandler,
+    WrapValidator,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
+from pydantic.alias_generators import to_camel
+from pydantic_core import PydanticCustomError
+
+from tellback.specs.parameters import Parameter, read_tree, written_text
+
+CONFIG_KEYS = (
+    *("temperature", "top_p", "top_k", "min_p", "seed", "stop", "stop_sequences"),
+    *("frequency_penalty", "presence_penalty", "repetition_penalty", "verbosity"),
+    *("reasoning_effort", "reasoning", "thinking", "thinking_config"),
+)
+"""How a model is to answer. A provider's other options say where a request goes, and with which key: those stay in
+code."""
+
+
+def _or_parameter(value: Any, check: Any) -> Any:
+    return value if isinstance(value, Parameter) else check(value)
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+T = TypeVar("T")
+Bindable = Annotated[T, WrapValidator(_or_parameter), PlainSerializer(_as_it_is)]
+"""In an `AgentSpec` such a field may hold a `Parameter` instead; in a `BoundSpec` it never does."""
+
+Text = Annotated[str, Field(strict=True, max_length=100_000)]
+Name = Annotated[str, Field(strict=True, min_length=1, max_length=200, pattern=r"\S")]
+Message = Annotated[str, Field(strict=True, pattern=r"\S")]
+ToolName = Annotated[str, Field(strict=True, pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+Whole = Annotated[int, Field(strict=True, ge=1)]
+Hits = Annotated[int, Field(strict=True, ge=1, le=50)]
+Cycles = Annotated[int, Field(strict=True, ge=1, le=1_000)]
+Share = Annotated[float, Field(strict=True, ge=0, le=1)]
+Seconds = Annotated[float, Field(strict=True, gt=0, le=86_400)]
+Flag = Annotated[bool, Field(strict=True)]
+Categories = Annotated[tuple[Bindable[Name], ...], Field(min_length=1)]
+
+ArgumentType = Literal["string", "number", "integer", "boolean", "array", "object"]
+
+
+class Node(BaseModel):
+    """A part of a description: keys in camelCase or snake_case, and no others."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, alias_generator=to_camel, validate_by_name=True, validate_by_alias=True
+    )
+
+
+class ArgumentSpec(Node):
+    """What an argument of an invocation must be. One with a default may be left out."""
+
+    type: ArgumentType | None = None
+    required: Flag = True
+    default: Any = None
+    description: Text | None = None
+
+    @property
+    def has_default(self) -> bool:
+        """Whether a default was given, even if it is null."""
+        return "default" in self.model_fields_set
+
+    @property
+    def may_be_null(self) -> bool:
+        """Whether null stands for nothing: it is the default of an argument that is not required."""
+        return self.has_default and self.default is None and not self.required
+
+    @model_serializer(mode="wrap")
+    def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        written: dict[str, Any] = write(self)
+        return written if self.has_default else {key: each for key, each in written.items() if key != "default"}
+
+
+class ToolSpec(Node):
+    """What all tools of a description have."""
+
+    type: str
+    name: ToolName
+    description: Bindable[Text | None] = None
+    timeout: Bindable[Seconds | None] = None
+
+
+class MemoryToolSpec(ToolSpec):
+    """A tool that works in a memory space."""
+
+    memory_space_id: Bindable[Name]
+
+
+class RecallToolSpec(MemoryToolSpec):
+    """A tool that recalls."""
+
+    limit: Bindable[Hits | None] = None
+    category_names: Bindable[Categories | None] = None
+
+
+class RecallByTopicSpec(RecallToolSpec):
+    """What is remembered about a topic."""
+
+    type: Literal["RECALL_BY_TOPIC"]
+    min_score: Bindable[Share | None] = None
+
+
+class RecallByEntitySpec(RecallToolSpec):
+    """What is remembered about a person or a thing."""
+
+    type: Literal["RECALL_BY_ENTITY"]
+
+
+class RecallTimelineSpec(RecallToolSpec):
+    """How things changed."""
+
+    type: Literal["RECALL_TIMELINE"]
+
+
+class RememberSpec(MemoryToolSpec):
+    """Keep something."""
+
+    type: Literal["REMEMBER"]
+    requires_approval: Flag = False
+
+
+class ForgetSpec(MemoryToolSpec):
+    """Put memories aside."""
+
+    type: Literal["FORGET"]
+    requires_approval: Flag = False
+
+
+class FunctionSpec(ToolSpec):
+    """A Python function that was registered with the description, by its name as a tool."""
+
+    type: Literal["FUNCTION"]
+    requires_approval: Flag = False
+
+
+AnyTool = Annotated[
+    RecallByTopicSpec | RecallByEntitySpec | RecallTimelineSpec | RememberSpec | ForgetSpec | FunctionSpec,
+    Field(discriminator="type"),
+]
+TOOL_TYPES: Mapping[str, type[ToolSpec]] = {
+    "RECALL_BY_TOPIC": RecallByTopicSpec,
+    "RECALL_BY_ENTITY": RecallByEntitySpec,
+    "RECALL_TIMELINE": RecallTimelineSpec,
+    "REMEMBER": RememberSpec,
+    "FORGET": ForgetSpec,
+    "FUNCTION": FunctionSpec,
+}
+
+
+class _Agent(Node):
+    name: Name
+    description: Bindable[Text | None] = None
+    model: Bindable[Name | None] = None
+    system: Annotated[
+        Bindable[Text | None],
+        Field(
+            validation_alias=AliasChoices("systemPrompt", "system_prompt", "system"), serialization_alias="systemPrompt"
+        ),
+    ] = None
+    tools: tuple[AnyTool, ...] = ()
+    max_cycles: Bindable[Cycles | None] = None
+    max_output_tokens: Bindable[Whole | None] = None
+    namespace: Bindable[Name | None] = None
+    config: Annotated[dict[str, Any], PlainSerializer(_as_it_is)] = Field(default_factory=dict)
+
+    @field_validator("config")
+    @classmethod
+    def _check_config(cls, config: dict[str, Any]) -> dict[str, Any]:
+        for key in config:
+            if key not in CONFIG_KEYS:
+                raise PydanticCustomError("config_key", "not a key of config", {"key": key})
+        return config
+
+
+class AgentSpec(_Agent):
+    """An agent as it is described; `load_spec` makes it of JSON, YAML, a file or a mapping.
+
+    Where a text was `$name` and nothing else, there is a `Parameter`, and `bind` puts the argument's value in its
+    place. `model_dump(by_alias=True)` and `model_dump_json(by_alias=True)` write it as `load_spec` reads it.
+
+    >>> AgentSpec(name="support", system="$tone").system
+    Parameter(name='tone')
+    """
+
+    user_message: Bindable[Message] = Parameter("userMessage")  # type: ignore[assignment]
+    arguments: dict[str, ArgumentSpec] | None = None
+
+    LITERAL: ClassVar = ("arguments",)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_parameters(cls, given: Any) -> Any:
+        if not isinstance(given, Mapping):
+            return given
+        return {key: each if key in cls.LITERAL else read_tree(each, str(key)) for key, each in given.items()}
+
+    @model_serializer(mode="wrap")
+    def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        written: dict[str, Any] = write(_as_written(self, leaving=self.LITERAL))
+        return written
+
+
+class BoundSpec(_Agent):
+    """An agent with every argument in its place: what one invocation runs. `bind` makes it."""
+
+    user_message: Message | None = None
+
+
+def _as_written(value: Any, leaving: tuple[str, ...] = ()) -> Any:
+    """A copy with `$name` where there is a parameter, and with texts that begin with `$` marked as such."""
+    if isinstance(value, Parameter):
+        return str(value)
+    if isinstance(value, str):
+        return written_text(value)
+    if isinstance(value, BaseModel):
+        names = [name for name in type(value).model_fields if name not in leaving]
+        copied = value.model_copy()
+        copied.__dict__.update({name: _as_written(getattr(value, name)) for name in names})
+        return copied
+    if isinstance(value, Mapping):
+        return {key: _as_written(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(map(_as_written, value))
+    return value

@@ -1,0 +1,34 @@
+"""A description as the tree it was read from, with its parameters in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel
+
+from tellback.specs.model import AgentSpec
+
+_NOT_BOUND = ("arguments",)
+
+
+def tree_of(spec: AgentSpec) -> dict[str, Any]:
+    """All that a description says, by the keys of JSON, but for the arguments it declares."""
+    tree = {_key(spec, name): _plain(getattr(spec, name)) for name in spec.model_fields_set if name not in _NOT_BOUND}
+    return {**tree, "userMessage": spec.user_message}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, BaseModel):
+        return {_key(value, name): _plain(getattr(value, name)) for name in value.model_fields_set}
+    if isinstance(value, Mapping):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return value
+
+
+def _key(node: BaseModel, name: str) -> str:
+    if name == "system":
+        return "systemPrompt"
+    return type(node).model_fields[name].alias or name

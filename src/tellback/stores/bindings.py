@@ -1,0 +1,135 @@
+"""Bindings in SQL: `Bindings` on any engine."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
+
+from tellback.errors import NotFoundError
+from tellback.stores import job_rows
+from tellback.stores.atoms import event
+from tellback.stores.engine import Engine, Operation, within
+from tellback.stores.ports import EventLog
+from tellback.types.bindings import ANY, Binding, ExtractionPolicy
+from tellback.types.scope import Scope
+from tellback.types.times import from_micros, to_micros
+
+
+class SqlBindings:
+    """`Bindings` on an engine."""
+
+    def __init__(self, engine: Engine, events: EventLog) -> None:
+        self._engine = engine
+        self._events = events
+
+    async def create(self, scope: Scope, binding: Binding, *, once: bool = False) -> Binding:
+        # What was committed before has a position up to this one, so it is not extracted.
+        since = await self._events.latest()
+        return await self._engine.write(scope, partial(_create, scope, binding, since, once))
+
+    async def get(self, scope: Scope | None, id: str) -> Binding | None:
+        return await self._engine.read(scope, partial(_seen, scope, id))
+
+    async def listed(
+        self, scope: Scope | None, *, tenant_id: str | None = None, app_id: str | None = None
+    ) -> list[Binding]:
+        if scope is None:
+            return await self._engine.read(None, partial(_all, {"tenant": tenant_id, "app": app_id}))
+        return await self._engine.read(scope, partial(_list, scope))
+
+    async def update(
+        self, scope: Scope | None, id: str, *, policy: ExtractionPolicy | None, enabled: bool | None, now: datetime
+    ) -> Binding:
+        # One that goes on holds from now on, as one that is made.
+        since = await self._events.latest() if enabled else None
+        return await self._engine.write(scope, partial(_update, scope, id, policy, enabled, since, to_micros(now)))
+
+    async def delete(self, scope: Scope | None, id: str, *, now: datetime) -> None:
+        await self._engine.write(scope, partial(_delete, scope, id, to_micros(now)))
+
+
+def seen_by(binding: Binding, user_id: str) -> Binding | None:
+    """A binding as a user may see it: all of one it made; of one that is about its conversations, nothing of others."""
+    if binding.created_by == user_id:
+        return binding
+    scopes = tuple(scope for scope in binding.conversation_scope if scope.user_id in (ANY, user_id))
+    if not scopes:
+        return None
+    return replace(binding, conversation_scope=scopes, created_by=None, memory_space_ids=())
+
+
+def _create(scope: Scope, binding: Binding, since: int, once: bool) -> Operation[Binding]:
+    if once:
+        yield "platform_mark_lock", {"name": f"bindings:{binding.tenant_id}:{binding.app_id}"}
+        for known in (yield from _list(scope)):
+            if _means(known) == _means(binding):
+                return known
+    values = job_rows.binding_values(binding, since)
+    yield "platform_binding_create", values
+    yield event("binding.created", binding.id, {}, values["now"])
+    return binding
+
+
+def _means(binding: Binding) -> tuple[object, ...]:
+    """What makes two bindings the same: whose they are, and what goes where."""
+    return binding.created_by, frozenset(binding.conversation_scope), frozenset(binding.memory_space_ids)
+
+
+def _seen(scope: Scope | None, id: str) -> Operation[Binding | None]:
+    binding = yield from _get(scope, id)
+    return binding if binding is None or scope is None else seen_by(binding, scope.user_id)
+
+
+def _get(scope: Scope | None, id: str) -> Operation[Binding | None]:
+    found = yield "platform_binding_any" if scope is None else "platform_binding_get", {"id": id}
+    return job_rows.binding(found[0]).binding if found else None
+
+
+def _list(scope: Scope) -> Operation[list[Binding]]:
+    found = yield "platform_bindings_seen", {}
+    seen = [seen_by(job_rows.binding(row).binding, scope.user_id) for row in found]
+    return [binding for binding in seen if binding is not None]
+
+
+def _all(values: dict[str, str | None]) -> Operation[list[Binding]]:
+    found = yield "platform_bindings_all", values
+    return [job_rows.binding(row).binding for row in found]
+
+
+def _changeable(scope: Scope | None, id: str) -> Operation[tuple[Binding, Scope]]:
+    """A binding, and in whose name it is changed: its maker's, or the platform's."""
+    binding = yield from _get(scope, id)
+    if binding is None or (scope is not None and binding.created_by != scope.user_id):
+        raise NotFoundError("binding", id)
+    return binding, scope or Scope(binding.tenant_id, binding.app_id, binding.created_by or "")
+
+
+def _update(
+    scope: Scope | None, id: str, policy: ExtractionPolicy | None, enabled: bool | None, since: int | None, now: int
+) -> Operation[Binding]:
+    binding, owner = yield from _changeable(scope, id)
+    policy = binding.extraction_policy if policy is None else policy
+    enabled = binding.enabled if enabled is None else enabled
+    if (policy, enabled) == (binding.extraction_policy, binding.enabled):
+        return binding
+    begins = since if enabled and not binding.enabled else None
+    changed = replace(binding, extraction_policy=policy, enabled=enabled, updated_at=from_micros(now))
+    return (yield from within(owner, _updated(changed, begins, now)))
+
+
+def _updated(binding: Binding, since: int | None, now: int) -> Operation[Binding]:
+    values = {**job_rows.binding_values(binding, 0), "since": since, "now": now}
+    yield "platform_binding_update", values
+    yield event("binding.updated", binding.id, {"enabled": binding.enabled}, now)
+    return binding
+
+
+def _delete(scope: Scope | None, id: str, now: int) -> Operation[None]:
+    _, owner = yield from _changeable(scope, id)
+    yield from within(owner, _deleted(id, now))
+
+
+def _deleted(id: str, now: int) -> Operation[None]:
+    yield "platform_binding_delete", {"id": id}
+    yield event("binding.deleted", id, {}, now)

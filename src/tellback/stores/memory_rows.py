@@ -1,0 +1,148 @@
+"""Rows of memory to values. Columns come in the order the SQL files list them."""
+
+from __future__ import annotations
+
+import functools
+import json
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+from tellback.stores.rows import to_json
+from tellback.types.caches import forgets
+from tellback.types.memory import (
+    Atom,
+    AtomStatus,
+    Category,
+    CategoryKind,
+    Citation,
+    Entity,
+    EntityStatus,
+    EntityType,
+    MemorySpace,
+)
+from tellback.types.scope import Scope
+from tellback.types.times import from_micros
+
+TEXT, CATEGORY, KIND, IMPORTANCE, STATUS, VALID_FROM, CREATED_AT = 5, 6, 7, 8, 10, 11, 13
+SUPERSEDES, SUPERSEDED_BY, SOURCE_CONVERSATION_ID, ENTITY_IDS, SEQ, SLOT, VALUE = 16, 17, 18, 20, 22, 23, 24
+"""Places in a row of `atoms`, for whoever needs a few of them of many rows."""
+
+
+def space(row: Sequence[Any]) -> MemorySpace:
+    """A row of `spaces`."""
+    return MemorySpace(
+        id=row[0],
+        scope=Scope(row[1], row[2], row[3]),
+        name=row[4],
+        metadata=json.loads(row[5]),
+        created_at=from_micros(row[6]),
+        updated_at=from_micros(row[7]),
+        atom_count=row[8],
+    )
+
+
+def atom(row: Sequence[Any]) -> Atom:
+    """A row of `atoms`."""
+    return Atom(
+        id=row[0],
+        memory_space_id=row[1],
+        scope=_scope(row[2], row[3], row[4]),
+        text=row[5],
+        category=_category(row[6], row[7]),
+        importance=row[8],
+        confidence=row[9],
+        status=_STATUSES[row[10]],
+        valid_from=from_micros(row[11]),
+        valid_to=_moment(row[12]),
+        created_at=from_micros(row[13]),
+        updated_at=from_micros(row[14]),
+        superseded_at=_moment(row[15]),
+        supersedes=row[16],
+        superseded_by=row[17],
+        source_conversation_id=row[18],
+        source_message_ids=ids(row[19]),
+        entity_ids=ids(row[20]),
+        other_sources=citations(row[21]),
+    )
+
+
+def citations(text: str | None) -> tuple[Citation, ...]:
+    """A JSON list of conversations with their messages, which is mostly missing.
+
+    >>> citations('[["conv_1",["msg_2"]]]')
+    (Citation(conversation_id='conv_1', message_ids=('msg_2',)),)
+    """
+    return () if text is None else tuple(Citation(id, tuple(messages)) for id, messages in json.loads(text))
+
+
+def citations_text(sources: Sequence[Citation]) -> str | None:
+    """The same, to be stored.
+
+    >>> citations_text([Citation("conv_1", ("msg_2",))])
+    '[["conv_1",["msg_2"]]]'
+    """
+    return to_json([[each.conversation_id, each.message_ids] for each in sources]) if sources else None
+
+
+def entity(row: Sequence[Any]) -> Entity:
+    """A row of `entities`."""
+    return Entity(
+        id=row[0],
+        memory_space_id=row[1],
+        scope=Scope(row[2], row[3], row[4]),
+        type=EntityType(row[5]),
+        canonical_name=row[6],
+        description=row[7],
+        attributes=json.loads(row[8]),
+        aliases=ids(row[9]),
+        status=EntityStatus(row[10]),
+        merged_into=row[11],
+        first_seen_at=_moment(row[12]),
+        last_seen_at=_moment(row[13]),
+        atom_count=row[14],
+        created_at=from_micros(row[15]),
+        updated_at=from_micros(row[16]),
+    )
+
+
+def ids(text: str) -> tuple[str, ...]:
+    """A JSON list of texts, which is mostly empty or of one plain id.
+
+    >>> ids("[]"), ids('["msg_1"]'), ids('["a","b"]')
+    ((), ('msg_1',), ('a', 'b'))
+    """
+    if text == "[]":
+        return ()
+    one = text[2:-2]
+    return (one,) if '"' not in one and "\\" not in one else tuple(json.loads(text))
+
+
+def numbers(vector: bytes) -> tuple[float, ...]:
+    """Half-precision numbers, one by one.
+
+    >>> numbers(bytes.fromhex("003c00c0"))
+    (1.0, -2.0)
+    """
+    return struct.unpack(f"<{len(vector) // 2}e", vector)
+
+
+_STATUSES = {status.value: status for status in AtomStatus}
+
+
+@functools.lru_cache(maxsize=1_024)
+def _category(name: str, kind: str) -> Category:
+    return Category(name, CategoryKind(kind))
+
+
+@functools.lru_cache(maxsize=1_024)
+def _scope(tenant_id: str, app_id: str, user_id: str) -> Scope:
+    return Scope(tenant_id, app_id, user_id)
+
+
+forgets(_category.cache_clear)
+forgets(_scope.cache_clear)
+
+
+def _moment(micros: int | None) -> Any:
+    return None if micros is None else from_micros(micros)

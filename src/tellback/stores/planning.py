@@ -1,0 +1,266 @@
+"""From events through bindings to jobs: which windows of which conversations are to be extracted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tellback.errors import NotFoundError
+from tellback.stores import job_rows, rows
+from tellback.stores.atoms import create_space, event, get_space, list_spaces
+from tellback.stores.engine import Operation, within
+from tellback.stores.job_rows import BindingRow
+from tellback.types.bindings import Binding, ExtractionPolicy
+from tellback.types.conversations import Conversation
+from tellback.types.ids import new_id
+from tellback.types.jobs import Job
+from tellback.types.scope import Scope
+
+CURSOR = "dispatched"
+"""The mark of the last event that was looked at."""
+
+SKIPPED = 1_000
+"""After so many events that ask for nothing, their place is kept all the same."""
+
+DIRECT = "direct"
+"""In place of a binding, where a space was named."""
+
+EXTRACT = "extract"
+"""The kind of these jobs."""
+
+GOING_ON = ("tool_use", "pause_turn")
+"""Why an assistant stopped that has more to say."""
+
+
+def dispatch(window_length: int, limit: int, until: int, now: int) -> Operation[tuple[list[Job], bool]]:
+    """Make the jobs that new events ask for; gives them, and whether there are more events."""
+    yield "platform_mark_lock", {"name": CURSOR}
+    after, events = yield from _news(until, limit)
+    latest = {(Scope(row[1], row[2], row[3]), row[4]): int(row[0]) for row in events}
+    jobs: list[Job] = []
+    for (scope, id), position in latest.items():
+        jobs += yield from within(scope, _triggered(scope, id, position, window_length, now))
+    reached = int(events[-1][0]) if len(events) == limit else until
+    # Written when there was something, or seldom: every write wakes the other processes, which look in their turn.
+    if events or reached - after > SKIPPED:
+        yield "platform_mark_set", {"name": CURSOR, "value": reached}
+    return jobs, reached < until
+
+
+def pending(until: int) -> Operation[bool]:
+    """Whether there are events that a binding may ask for and nobody has looked at."""
+    return bool((yield from _news(until, 1))[1])
+
+
+def _news(until: int, limit: int) -> Operation[tuple[int, list[Any]]]:
+    """The events that nobody has looked at, and the position they come after."""
+    [[since, windowed]] = yield "platform_bindings_ask", {}
+    if since is None:
+        return until, []  # the place is kept: bindings know from where on they hold
+    mark = yield "platform_mark_get", {"name": CURSOR}
+    after = max(int(mark[0][0]) if mark else 0, since)
+    if after >= until:
+        return after, []
+    wanted = "platform_events_of_talking" if windowed else "platform_events_of_closing"
+    return after, (yield wanted, {"after": after, "until": until, "limit": limit})
+
+
+def plan(
+    scope: Scope, id: str, version: str | None, space_id: str | None, window_length: int, now: int
+) -> Operation[list[Job]]:
+    """Make, or put back in the queue, the jobs of a conversation, whatever triggers them."""
+    yield "platform_mark_lock", {"name": CURSOR}
+    found = yield "conversation_get", {"id": id}
+    if not found:
+        raise NotFoundError("conversation", id)
+    conversation = rows.conversation(found[0])
+    jobs: list[Job] = []
+    for target in (yield from _wanted(scope, conversation, version, space_id, now)):
+        covered = 0
+        for row in (yield "jobs_of_target", target.values(id)):
+            job = yield from _requeued(job_rows.job(row), now)
+            jobs.append(job)
+            covered = job.to_seq
+        turns = yield from _turns(id, covered)
+        jobs += yield from _queued(target, id, _parts(turns, window_length), now)
+    return jobs
+
+
+def _requeued(job: Job, now: int) -> Operation[Job]:
+    """A job that waits or runs: one that is over is put back in the queue."""
+    if not job.status.is_over:
+        return job
+    found = yield "job_requeue", {"id": job.id, "due_at": now_micros(), "now": now}
+    if not found:
+        return job
+    yield event("extraction.queued", job.id, {"conversation_id": job.conversation_id}, now)
+    return job_rows.job(found[0])
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """Where what a conversation says is to go, and by which version."""
+
+    binding_id: str
+    space_id: str
+    version: str
+    policy: ExtractionPolicy
+
+    def values(self, conversation_id: str) -> dict[str, Any]:
+        return {
+            "conversation_id": conversation_id,
+            "binding_id": self.binding_id,
+            "space_id": self.space_id,
+            "version": self.version,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """The messages of a turn, or of several that cross, in short. It is over when the assistant had the last word."""
+
+    first: int
+    last: int
+    length: int
+    is_over: bool
+
+
+def _wanted(
+    scope: Scope, conversation: Conversation, version: str | None, space_id: str | None, now: int
+) -> Operation[list[_Target]]:
+    """What a run that someone asks for is to do."""
+    if space_id is not None:
+        if (yield from get_space(space_id)) is None:
+            raise NotFoundError("space", space_id)
+        return [_Target(DIRECT, space_id, version or ExtractionPolicy().extraction_version, ExtractionPolicy())]
+    bindings = [row.binding for row in (yield from _bindings(conversation))]
+    targets = yield from _targets(scope, bindings, now, version)
+    if not targets:
+        raise NotFoundError(
+            "binding",
+            f"for namespace {conversation.namespace!r} that is enabled: create_binding first, or pass space_id",
+        )
+    return targets
+
+
+def _bindings(conversation: Conversation) -> Operation[list[BindingRow]]:
+    """Those that are about a conversation, in the order they were made."""
+    found = [job_rows.binding(row) for row in (yield "platform_bindings_about", {})]
+    about = (conversation.namespace, conversation.scope.user_id)
+    meant = [row for row in found if row.binding.enabled and row.binding.matches(*about)]
+    return sorted(meant, key=lambda row: row.binding.id)
+
+
+def _targets(
+    scope: Scope, bindings: Sequence[Binding], now: int, version: str | None = None
+) -> Operation[list[_Target]]:
+    found: dict[tuple[str, str], _Target] = {}
+    for binding in bindings:
+        policy = binding.extraction_policy
+        for space_id in (yield from _spaces(scope, binding, now)):
+            target = _Target(binding.id, space_id, version or policy.extraction_version, policy)
+            found[binding.id, space_id] = target
+    return list(found.values())
+
+
+def _spaces(scope: Scope, binding: Binding, now: int) -> Operation[list[str]]:
+    """The user's own spaces that a binding means: by id for whoever made it, by name for anyone, made when missing."""
+    ids = binding.memory_space_ids if binding.created_by == scope.user_id else ()
+    found: list[str] = []
+    for place, name in enumerate(binding.memory_space_names):
+        space = (yield from get_space(ids[place])) if place < len(ids) else None
+        if space is None:
+            named = yield from list_spaces(name)
+            space = named[0] if named else None
+        if space is None:
+            values = {"id": new_id("ms"), "name": name, "metadata": "{}", "now": now}
+            space = yield from create_space(values, once=True)
+        found.append(space.id)
+    return found
+
+
+def _triggered(scope: Scope, id: str, position: int, window_length: int, now: int) -> Operation[list[Job]]:
+    """The jobs of a conversation in which something happened, at that position of the events."""
+    found = yield "conversation_get", {"id": id}
+    if not found:
+        return []  # erased meanwhile
+    conversation = rows.conversation(found[0])
+    told = [row.binding for row in (yield from _bindings(conversation)) if row.since < position]
+    asked = [binding for binding in told if _asks(binding.extraction_policy, conversation)]
+    jobs: list[Job] = []
+    for target in (yield from _targets(scope, asked, now)):
+        last = yield "job_last_of_target", target.values(id)
+        turns = yield from _turns(id, int(last[0][0]) if last else 0)
+        windows = _windows(turns, target.policy, conversation.is_open, window_length)
+        jobs += yield from _queued(target, id, windows, now)
+    return jobs
+
+
+def _asks(policy: ExtractionPolicy, conversation: Conversation) -> bool:
+    if conversation.is_open:
+        return policy.windowed and conversation.turns >= policy.window_turns
+    return policy.on_conversation_closed or policy.windowed
+
+
+def _turns(id: str, after: int) -> Operation[list[_Turn]]:
+    found = yield "message_lengths", {"conversation_id": id, "after": after}
+    turns: list[_Turn] = []
+    places: dict[str, int] = {}
+    for seq, turn_id, role, stop_reason, length in found:
+        is_over = role == "assistant" and stop_reason not in GOING_ON
+        place = places.setdefault(turn_id, len(turns))
+        crossed = turns[place:]
+        if not crossed:
+            turns.append(_Turn(seq, seq, length, is_over))
+            continue
+        # A turn that goes on after others began is one with them: windows have no gaps and do not overlap.
+        turns[place:] = [_Turn(crossed[0].first, seq, length + sum(turn.length for turn in crossed), is_over)]
+        if len(crossed) > 1:
+            places = {id: min(known, place) for id, known in places.items()}
+    return turns
+
+
+def _windows(turns: list[_Turn], policy: ExtractionPolicy, is_open: bool, length: int) -> list[tuple[int, int]]:
+    """The stretches to extract now: every so many turns that are over and, once it is closed, what is left."""
+    windows: list[tuple[int, int]] = []
+    size = max(1, policy.window_turns)
+    while policy.windowed and len(turns) >= size and (len(turns) > size or turns[size - 1].is_over or not is_open):
+        windows += _parts(turns[:size], length)
+        turns = turns[size:]
+    if not is_open and policy.on_conversation_closed:
+        windows += _parts(turns, length)
+    return windows
+
+
+def _parts(turns: Sequence[_Turn], length: int) -> list[tuple[int, int]]:
+    """Turns in windows of about so many characters; a turn is never parted."""
+    windows: list[tuple[int, int]] = []
+    size = 0
+    for turn in turns:
+        if windows and size + turn.length <= length:
+            windows[-1] = (windows[-1][0], turn.last)
+            size += turn.length
+        else:
+            windows.append((turn.first, turn.last))
+            size = turn.length
+    return windows
+
+
+def _queued(target: _Target, id: str, windows: Sequence[tuple[int, int]], now: int) -> Operation[list[Job]]:
+    jobs = []
+    for first, last in windows:
+        values = {**target.values(id), "id": new_id("job"), "kind": EXTRACT, "from_seq": first, "to_seq": last}
+        made = yield "job_insert", {**values, "due_at": now_micros(), "now": now}
+        if made:
+            job = job_rows.job(made[0])
+            data = {"conversation_id": id, "space_id": target.space_id, "from_seq": first, "to_seq": last}
+            yield event("extraction.queued", job.id, data, now)
+            jobs.append(job)
+    return jobs
+
+
+def now_micros() -> int:
+    """By the machine's clock, which delays and leases go by."""
+    return int(time.time() * 1_000_000)

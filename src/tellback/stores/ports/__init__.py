@@ -1,0 +1,67 @@
+"""What a store must do: one protocol for each aggregate, with its contract.
+
+`SqliteStore` and `PostgresStore` keep these promises, and `tellback.testing.stores` checks them for any other store.
+
+Common to all methods: they are safe to call from many tasks at once. A change is durable when its call returns, and
+undone as a whole when it raises. An id of another scope is treated exactly like one that does not exist. What goes
+wrong below is raised as a `StoreError`, never as the driver's own error; after one, the store goes on working as soon
+as its cause is gone.
+"""
+
+from __future__ import annotations
+
+from tellback.stores.ports.access import ApiKeys, RateWindows, StoredKey
+from tellback.stores.ports.answers import Begun, KeptAnswer, KeptAnswers
+from tellback.stores.ports.bindings import Bindings
+from tellback.stores.ports.conversations import Appended, ConversationLog, TurnBusy, TurnClaim, TurnDraft, TurnStarted
+from tellback.stores.ports.events import EventLog
+from tellback.stores.ports.jobs import Dispatched, JobEnd, JobLog
+from tellback.stores.ports.memories import (
+    AddedCitation,
+    AtomChange,
+    AtomDraft,
+    AtomFilter,
+    EntityDraft,
+    KnownAtom,
+    Memories,
+    Reconciliation,
+    Replacement,
+    Search,
+    SpaceChanges,
+)
+from tellback.stores.ports.sessions import AgentSessions, SessionTurn
+from tellback.stores.ports.store import Store
+
+__all__ = [
+    "AddedCitation",
+    "AgentSessions",
+    "ApiKeys",
+    "Appended",
+    "AtomChange",
+    "AtomDraft",
+    "AtomFilter",
+    "Begun",
+    "Bindings",
+    "ConversationLog",
+    "Dispatched",
+    "EntityDraft",
+    "EventLog",
+    "JobEnd",
+    "JobLog",
+    "KeptAnswer",
+    "KeptAnswers",
+    "KnownAtom",
+    "Memories",
+    "RateWindows",
+    "Reconciliation",
+    "Replacement",
+    "Search",
+    "SessionTurn",
+    "SpaceChanges",
+    "Store",
+    "StoredKey",
+    "TurnBusy",
+    "TurnClaim",
+    "TurnDraft",
+    "TurnStarted",
+]

@@ -1,0 +1,140 @@
+"""Jobs: how they come about, who runs them, and the port."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Protocol
+
+from tellback.types.jobs import Job, JobStatus, UsageRecord, UsageTotal
+from tellback.types.scope import Scope
+
+
+@dataclass(frozen=True, slots=True)
+class JobEnd:
+    """The end of one run: `run` is the job's `runs` when it was claimed, so that one whose lease was lost to another
+    ends nothing."""
+
+    job_id: str
+    run: int
+    result: Mapping[str, Any] = field(default_factory=dict)
+    usage: Sequence[UsageRecord] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatched:
+    """What a look at new events gave: jobs, and whether there may be more events."""
+
+    jobs: tuple[Job, ...]
+    more: bool
+
+
+class JobLog(Protocol):
+    """Jobs, unique by (conversation, binding, space, version, window): in scope, or with None across users, where
+    `tenant_id` and `app_id` may narrow it down.
+
+    Moments that leases and delays go by are seconds since 1970 of the machine's clock; `now` is the clock that rows are
+    dated by.
+
+    - `dispatch` reads the events after the last ones it read, whichever process did, and makes the jobs that bindings
+      ask for: windows of whole turns, each of about `window_length` characters at most, that no job of that binding,
+      space and version covers yet. It and its place in the events change in one transaction; one process at a time does
+      it. `pending` says whether there are events it has not seen.
+    - `plan` makes the jobs of one conversation that matching bindings, or the space of `space_id` alone, ask for, at
+      `version` or that of the binding, whatever their triggers; jobs that are over are put back in the queue. Raises
+      `NotFoundError` for the conversation, the space, or a binding if none matches.
+    - `claim` gives the next job that is due, or that of `id`, to `owner` until then; None if there is none. A job is
+      due when its time has come, it is queued or its lease is over, and no earlier job of its space is unfinished. A
+      job begun more than `most` times fails instead.
+    - `extend` prolongs a lease, and says whether it was still held.
+    - `finish`, `fail` and `postpone` end an attempt, if its lease is still held, and give None if not; `fail` queues
+      the job again for `retry_at` or, with None, for good, with its event `extraction.failed`. `finish` writes
+      `extraction.completed`. `postpone` does not count the attempt. What was used is kept in any case.
+    - `release` queues again what an owner that is gone was running, and `owners` names those who run something.
+    - `retry` queues a job that is over again, as new; `cancel` ends one that waits, and leaves one that is over as it
+      is. Both raise `NotFoundError`.
+    - `waiting` counts the jobs that are due or run, up to a hundred, and gives the moment the next delayed one is due.
+    - `add_usage` keeps each record once, also if it is given again, unless its conversation was erased. `usage` lists
+      calls, `usage_totals` adds them up by scope, purpose and model; both the newest first.
+    """
+
+    async def pending(self) -> bool: ...
+
+    async def dispatch(self, *, window_length: int, limit: int, now: datetime) -> Dispatched: ...
+
+    async def plan(
+        self,
+        scope: Scope,
+        conversation_id: str,
+        *,
+        version: str | None,
+        space_id: str | None,
+        window_length: int,
+        now: datetime,
+    ) -> list[Job]: ...
+
+    async def get(self, scope: Scope | None, id: str) -> Job | None: ...
+
+    async def listed(
+        self,
+        scope: Scope | None,
+        *,
+        status: JobStatus | None = None,
+        conversation_id: str | None = None,
+        limit: int | None = None,
+        before: str | None = None,
+        tenant_id: str | None = None,
+        app_id: str | None = None,
+    ) -> list[Job]: ...
+
+    async def claim(
+        self, *, owner: str, at: float, until: float, most: int, now: datetime, id: str | None = None
+    ) -> Job | None: ...
+
+    async def extend(self, id: str, run: int, *, until: float) -> bool: ...
+
+    async def finish(self, end: JobEnd, *, now: datetime) -> Job | None: ...
+
+    async def fail(
+        self, end: JobEnd, error: str, *, raw: str | None, retry_at: float | None, now: datetime
+    ) -> Job | None: ...
+
+    async def postpone(self, end: JobEnd, *, until: float, now: datetime) -> Job | None: ...
+
+    async def owners(self) -> list[str]: ...
+
+    async def release(self, owner: str, *, now: datetime) -> list[Job]: ...
+
+    async def retry(self, scope: Scope | None, id: str, *, now: datetime) -> Job: ...
+
+    async def cancel(self, scope: Scope | None, id: str, *, now: datetime) -> Job: ...
+
+    async def waiting(self, *, at: float) -> tuple[int, float | None]: ...
+
+    async def add_usage(self, records: Sequence[UsageRecord]) -> None: ...
+
+    async def usage(
+        self,
+        scope: Scope | None,
+        *,
+        job_id: str | None,
+        since: datetime | None,
+        until: datetime | None,
+        limit: int,
+        before: str | None = None,
+        tenant_id: str | None = None,
+        app_id: str | None = None,
+    ) -> list[UsageRecord]: ...
+
+    async def usage_totals(
+        self,
+        scope: Scope | None,
+        *,
+        since: datetime | None,
+        until: datetime | None,
+        tenant_id: str | None = None,
+        app_id: str | None = None,
+    ) -> list[UsageTotal]: ...
+
+    async def take_schedule(self, name: str, *, at: float, every: float) -> bool: ...

@@ -1,0 +1,210 @@
+"""Sessions in the tables of a `Tellback`: an agent's session is also a conversation there, with memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Protocol, TypedDict
+
+from tellback.errors import ConfigurationError, InvalidArgumentError, NotFoundError, StoreClosedError
+from tellback.stores.ports.store import Store
+from tellback.stores.sessions import checks
+from tellback.types.conversations import Conversation
+from tellback.types.ids import new_id
+from tellback.types.names import slug
+from tellback.types.scope import Scope
+from tellback.types.sessions import MessageData, SessionData, SessionStatus
+from tellback.types.times import utc_now
+
+CLOSE_AFTER = timedelta(hours=1)
+
+
+class HasStore(Protocol):
+    """A `Tellback`."""
+
+    @property
+    def store(self) -> Store: ...
+
+
+class KeptArguments(TypedDict, total=False):
+    """What an adapter takes beside a `Tellback`, and only then."""
+
+    tenant_id: str
+    app_id: str
+    namespace: str | None
+    close_after: timedelta | float | None
+
+
+def kept_sessions(
+    given: Any, adapter: str, scheme: str, of_tables: Mapping[str, Any], arguments: KeptArguments
+) -> KeptSessions | None:
+    """Sessions in the store of a `Tellback`, or None if it is something else that was given.
+
+    `of_tables` are arguments for tables of the adapter's own, and `arguments` those for a `Tellback`.
+    """
+    unknown = arguments.keys() - KeptArguments.__annotations__.keys()
+    if unknown:
+        raise ConfigurationError(f"{adapter} takes no {', '.join(sorted(unknown))}.")
+    store: Store | None = getattr(given, "store", None)
+    if store is None or not hasattr(store, "sessions"):
+        if arguments:
+            raise ConfigurationError(f"{', '.join(arguments)} of {adapter} is for sessions in a Tellback.")
+        return None
+    if not store.url.startswith(scheme):
+        other = "PostgresAdapter" if adapter == "SqliteAdapter" else "SqliteAdapter"
+        raise ConfigurationError(f"that Tellback is on {store.url}: use {other}(rc).")
+    set_anyway = [name for name, value in of_tables.items() if value is not None]
+    if set_anyway:
+        raise ConfigurationError(
+            f"{', '.join(set_anyway)} is for tables of the adapter's own: a Tellback has its tables, and keeps what is"
+            " said until it is erased."
+        )
+    return KeptSessions(store, **arguments)
+
+
+class KeptSessions:
+    """The inside of `SqliteAdapter(rc)` and `PostgresAdapter(rc)`. Sessions are of users of one tenant and app.
+
+    New conversations are of `namespace`, by default named like the agent, and close `close_after` the last message.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        tenant_id: str = "default",
+        app_id: str = "default",
+        namespace: str | None = None,
+        close_after: timedelta | float | None = CLOSE_AFTER,
+    ) -> None:
+        self.store = store
+        self.tenant_id = checks.id_of("tenant_id", tenant_id)
+        self.app_id = checks.id_of("app_id", app_id)
+        self._namespace = checks.optional_id("namespace", namespace)
+        seconds = checks.ttl("close_after", close_after)
+        self._close_after = None if seconds is None else timedelta(seconds=seconds)
+        self._is_ready = False
+        self.session_repository = self
+        self.message_repository = _Messages(self)
+
+    async def initialize(self) -> None:
+        """The tables are the store's own: it is only looked whether it is open."""
+        await self.store.sessions.owner(self.tenant_id, self.app_id, "-")
+        self._is_ready = True
+
+    async def disconnect(self) -> None:
+        """The store is its owner's to close."""
+        self._is_ready = False
+
+    async def purge_expired(self) -> int:
+        """Nothing expires here."""
+        return 0
+
+    async def create(self, session: SessionData) -> SessionData:
+        checks.session(session)
+        await self.opened().sessions.create(self.scope(session), session)
+        return session
+
+    async def get(self, session_id: str) -> SessionData | None:
+        scope = await self.owner(session_id)
+        return None if scope is None else await self.store.sessions.get(scope, session_id)
+
+    async def find_active(self, user_id: str, agent_name: str | None = None) -> SessionData | None:
+        checks.optional_id("agent_name", agent_name)
+        return await self.opened().sessions.active(self._user(user_id), agent_name)
+
+    async def of_user(
+        self, user_id: str, *, limit: int | None = None, before: SessionData | None = None
+    ) -> list[SessionData]:
+        most = checks.limit_of(limit)
+        return await self.opened().sessions.listed(self._user(user_id), limit=most, before=before)
+
+    async def update_status(
+        self, session_id: str, status: SessionStatus, *, at: datetime, completed_at: datetime | None
+    ) -> SessionData | None:
+        checks.status(status)
+        checks.moments(at=at, completed_at=completed_at)
+        scope = await self.owner(session_id)
+        if scope is None:
+            return None
+        return await self.store.sessions.set_status(scope, session_id, status, at=at, completed_at=completed_at)
+
+    async def delete(self, session_id: str) -> bool:
+        scope = await self.owner(session_id)
+        return scope is not None and await self.store.sessions.delete(scope, session_id, now=utc_now())
+
+    async def save(self, session: SessionData, messages: Sequence[MessageData]) -> SessionData:
+        """Store a session after a turn, and append its messages to the log."""
+        checks.session(session)
+        new = checks.messages(messages, session.id)
+        scope = await self.owner(session.id) or self.scope(session)
+        talk = self.conversation(scope, session.id, session.agent_name, session.updated_at)
+        return await self.store.sessions.save(scope, session, new, talk)
+
+    def opened(self) -> Store:
+        """The store, if it may be used."""
+        if not self._is_ready:
+            raise StoreClosedError("the adapter is not initialized: await adapter.initialize() first.")
+        return self.store
+
+    async def owner(self, session_id: str) -> Scope | None:
+        """The user whose session it is."""
+        checks.id_of("session_id", session_id)
+        return await self.opened().sessions.owner(self.tenant_id, self.app_id, session_id)
+
+    def scope(self, session: SessionData) -> Scope:
+        """The user whose session it is to be."""
+        if session.user_id is None:
+            raise InvalidArgumentError(
+                f"session {session.id!r} is nobody's: in a Tellback a session belongs to a user. Pass user_id=..., or"
+                " say to the agent who speaks: respond(..., sender=Identity(...))."
+            )
+        return self._user(session.user_id)
+
+    def conversation(self, scope: Scope, session_id: str, agent_name: str | None, at: datetime) -> Conversation:
+        """The conversation that is opened if the session has none that is open."""
+        return Conversation(
+            id=new_id("conv"),
+            scope=scope,
+            namespace=self._namespace or slug(agent_name or "") or "agent",
+            status="open",
+            created_at=at,
+            updated_at=at,
+            session_id=session_id,
+            close_after=self._close_after,
+        )
+
+    def _user(self, user_id: Any) -> Scope:
+        if checks.id_of("user_id", user_id) == "*":
+            raise InvalidArgumentError("user_id cannot be '*'.")
+        return Scope(self.tenant_id, self.app_id, user_id)
+
+
+class _Messages:
+    """What is said in them."""
+
+    def __init__(self, kept: KeptSessions) -> None:
+        self._kept = kept
+
+    async def add(self, messages: Sequence[MessageData], *, at: datetime) -> list[MessageData]:
+        found, kept = checks.messages(messages), self._kept
+        checks.moments(at=at)
+        if not found:
+            return []
+        id = found[0].session_id
+        scope = await kept.owner(id)
+        session = None if scope is None else await kept.store.sessions.get(scope, id)
+        if scope is None or session is None:
+            raise NotFoundError("session", id)
+        talk = kept.conversation(scope, id, session.agent_name, at)
+        return await kept.store.sessions.add(scope, found, talk, at=at)
+
+    async def of_session(
+        self, session_id: str, *, limit: int | None = None, before: int | None = None, after: int | None = None
+    ) -> list[MessageData]:
+        most = checks.limit_of(limit)
+        until, since = checks.position_of("before", before), checks.position_of("after", after)
+        scope = await self._kept.owner(session_id)
+        if scope is None:
+            return []
+        return await self._kept.store.sessions.messages(scope, session_id, limit=most, before=until, after=since)

@@ -1,0 +1,236 @@
+"""The way to the server: requests with a limit of time, tried again where that does nothing twice."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from opensearchpy import AIOHttpConnection, AsyncOpenSearch, OpenSearchException, TransportError
+
+from tellback.errors import ConfigurationError, StoreClosedError, StoreError
+from tellback.stores.sessions.checks import has_stray_password
+from tellback.stores.sessions.opensearch.failures import is_lost, refusal, store_error
+
+READ_SECONDS = 10.0
+"""For what is looked up by its id. Every change begins with that, so this is when a dead server is known."""
+WORK_SECONDS = 30.0
+_SHARDS_SECONDS = "8s"
+_POOL_SIZE = 32
+_PAUSES = (0.1, 0.2, 0.4, 0.8, 1.6)
+"""Between attempts while a server is there, but its shards are not yet."""
+_BULK_BYTES = 5_000_000
+_BULK_ITEMS = 500
+_LARGE_BYTES = 2**16
+
+
+class _Connection(AIOHttpConnection):
+    """The driver's own, but it sends what is large piece by piece: others in the event loop get their turn."""
+
+    async def perform_request(
+        self,
+        method: str,
+        url: str,
+        params: Mapping[str, Any] | None = None,
+        body: Any = None,
+        timeout: float | None = None,  # noqa: ASYNC109 -- as the driver has it
+        ignore: Collection[int] = (),
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        if body is not None and len(body) > _LARGE_BYTES:
+            body = io.BytesIO(body)
+        return await super().perform_request(method, url, params, body, timeout, ignore, headers)
+
+
+class Link:
+    """A client, in the event loop that it belongs to. One that was made here is closed here."""
+
+    def __init__(self, client: AsyncOpenSearch, place: str, *, owned: bool) -> None:
+        self.place = place
+        self.loop = asyncio.get_running_loop()
+        self._client = client
+        self._owned = owned
+        self._closed = False
+
+    @classmethod
+    def to(cls, target: AsyncOpenSearch | str) -> Link:
+        """A link by a client, or by one that is made for a URL."""
+        if isinstance(target, str):
+            return cls(_client_of(target), place_of(target), owned=True)
+        return cls(target, place_of(target), owned=False)
+
+    async def close(self) -> None:
+        """Give up what was opened here."""
+        self._closed = True
+        if self._owned:
+            await self._client.close()
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Any = None,
+        params: Mapping[str, Any] | None = None,
+        seconds: float = READ_SECONDS,
+        accept: Collection[int] = (),
+    ) -> Any:
+        """Ask for something that can be asked twice."""
+        for attempt in range(len(_PAUSES) + 1):
+            try:
+                return await self._send(method, path, body, params, seconds, accept)
+            except TransportError as error:
+                waiting = error.status_code == 503 and attempt < len(_PAUSES)
+                if not waiting and not (is_lost(error) and attempt == 0):
+                    raise store_error(error, self.place) from error
+                await asyncio.sleep(_PAUSES[attempt] if waiting else 0)
+        raise AssertionError("the last attempt has an end")
+
+    async def change(
+        self, method: str, path: str, *, body: Any = None, params: Mapping[str, Any], accept: Collection[int] = ()
+    ) -> Any:
+        """Ask for something that must not be done twice: once, and if it may have been done the error says so."""
+        try:
+            waiting = {"timeout": _SHARDS_SECONDS, **params}
+            return await self._send(method, path, body, waiting, WORK_SECONDS, accept)
+        except TransportError as error:
+            raise store_error(error, self.place, changing=True) from error
+
+    async def bulk(
+        self, actions: Iterable[tuple[str, Mapping[str, Any], Mapping[str, Any] | None]], refresh: str, index: str
+    ) -> int:
+        """Do many things in one index that can be done twice: `index` or `delete`, what, and the document.
+
+        Says how many were done. What is to be deleted may be gone, or be changed since.
+        """
+        done = 0
+        for lines in _portions(actions):
+            answer = await self.ask(
+                "POST",
+                f"/{index}/_bulk",
+                body="".join(lines),
+                params={"refresh": refresh, "timeout": _SHARDS_SECONDS},
+                seconds=WORK_SECONDS,
+            )
+            for item in answer["items"]:
+                ((verb, outcome),) = item.items()
+                if outcome["status"] < 300:
+                    done += 1
+                elif verb != "delete" or outcome["status"] not in (404, 409):
+                    raise refusal(outcome["status"], outcome.get("error"), self.place)
+        return done
+
+    async def get_many(self, index: str, wanted: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Documents by their ids, as they are now; `found` says which are there."""
+        docs = list(wanted)
+        if not docs:
+            return []
+        answer = await self.ask("POST", f"/{index}/_mget", body={"docs": docs}, seconds=WORK_SECONDS)
+        for each in answer["docs"]:
+            if "error" in each:
+                raise refusal(503, each["error"], self.place)
+        found: list[dict[str, Any]] = answer["docs"]
+        return found
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        body: Any,
+        params: Mapping[str, Any] | None,
+        seconds: float,
+        accept: Collection[int],
+    ) -> Any:
+        self._check()
+        text = body if body is None or isinstance(body, str) else to_json(body)
+        sending = self._client.transport.perform_request
+        try:
+            answer = await sending(method, path, params=dict(params or {}), body=text, timeout=seconds, ignore=accept)
+        except TransportError:
+            raise
+        except OpenSearchException as error:
+            raise StoreError(f"{self.place} answered what cannot be read. Is it an OpenSearch server?") from error
+        if not isinstance(answer, dict | bool):
+            raise StoreError(f"{self.place} answered {answer!r:.80}. Is it an OpenSearch server?")
+        return answer
+
+    def _check(self) -> None:
+        if self._closed:
+            raise StoreClosedError("The adapter was disconnected: call initialize() to use it again.")
+        if asyncio.get_running_loop() is not self.loop:
+            raise ConfigurationError(
+                "The adapter was initialized in another event loop: make one for each loop, and initialize it there."
+            )
+
+
+def to_json(value: Any) -> str:
+    """JSON as it is sent. The texts in it were checked, or are ASCII: so all of it can be sent."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def place_of(target: AsyncOpenSearch | str) -> str:
+    """How errors call the server: without its user and password.
+
+    >>> place_of("https://app:secret@search.example:9200/")
+    'https://search.example:9200'
+    """
+    if not isinstance(target, str):
+        return "OpenSearch"
+    parts = urlsplit(target)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+
+
+def checked(target: Any) -> AsyncOpenSearch | str:
+    """An asynchronous client, or a URL that one can be made for."""
+    if isinstance(target, AsyncOpenSearch):
+        return target
+    if not isinstance(target, str):
+        raise ConfigurationError(f"OpenSearchAdapter takes an AsyncOpenSearch or a URL, not a {type(target).__name__}.")
+    try:
+        parts = urlsplit(target)
+        known = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        known = False
+    if not known or has_stray_password(target):
+        # The text may hold a password.
+        raise ConfigurationError(
+            "OpenSearchAdapter takes a URL such as https://user:password@search.example:9200, with what is special"
+            " in a password percent-encoded."
+        )
+    return target
+
+
+def _client_of(url: str) -> AsyncOpenSearch:
+    parts = urlsplit(url)
+    secure = parts.scheme == "https"
+    host: dict[str, Any] = {"host": parts.hostname, "port": parts.port or (443 if secure else 9200)}
+    if secure:
+        host["use_ssl"] = True
+    if parts.path.strip("/"):
+        host["url_prefix"] = parts.path
+    if parts.username is not None:
+        host["http_auth"] = (unquote(parts.username), unquote(parts.password or ""))
+    return AsyncOpenSearch(
+        [host], connection_class=_Connection, max_retries=0, timeout=WORK_SECONDS, pool_maxsize=_POOL_SIZE
+    )
+
+
+def _portions(
+    actions: Iterable[tuple[str, Mapping[str, Any], Mapping[str, Any] | None]],
+) -> Iterable[list[str]]:
+    """Lines for one request each: servers refuse what is too large."""
+    lines: list[str] = []
+    size = 0
+    for verb, what, document in actions:
+        text = to_json({verb: what}) + "\n" + ("" if document is None else to_json(document) + "\n")
+        length = len(text.encode())
+        if lines and (len(lines) == _BULK_ITEMS or size + length > _BULK_BYTES):
+            yield lines
+            lines, size = [], 0
+        lines.append(text)
+        size += length
+    if lines:
+        yield lines

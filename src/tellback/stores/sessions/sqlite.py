@@ -1,0 +1,82 @@
+"""`SqliteAdapter`: sessions in a SQLite file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any, Unpack
+from urllib.parse import unquote
+
+from tellback.errors import ConfigurationError
+from tellback.stores.sessions.kept import HasStore, KeptArguments, kept_sessions
+from tellback.stores.sessions.sql.adapter import BackedAdapter
+from tellback.stores.sessions.sql.backend import OwnTables
+from tellback.stores.sessions.sql.columns import tables_of
+from tellback.stores.sessions.sql.sqlite import SqliteRunner
+
+
+class SqliteAdapter(BackedAdapter):
+    """Sessions in a SQLite file: for one machine, any number of processes, and nothing to install.
+
+    `database` is a path, `sqlite:///path`, or `:memory:`, which lives until `disconnect`. `tables` gives the tables
+    other names than `agent_sessions` and `agent_messages`, and `field_mappings` their columns:
+    `{"sessions": {"user_id": "customer"}}`. Tables that are there already are completed, and nothing in them is
+    dropped. What expires does so `session_ttl` after a session's last change and `message_ttl` after a message was
+    stored, in seconds or as a timedelta. `busy_timeout` is how many seconds to wait while another process writes.
+
+    What was acknowledged outlives the death of the process at any moment. A power cut may cost the last turns, each as
+    a whole; the file stays sound.
+
+    With a `Tellback` on SQLite as `database` the sessions are in its own file: what is said in them is also a
+    conversation there, in one step with where the session stands, to be remembered, exported and erased with all that
+    is the user's. It takes `tenant_id`, `app_id`, `namespace` and `close_after` instead of what names tables.
+
+    >>> adapter = SqliteAdapter("sessions.db", session_ttl=timedelta(days=30))
+    >>> adapter.session_repository is not None
+    True
+    """
+
+    def __init__(
+        self,
+        database: str | os.PathLike[str] | HasStore,
+        *,
+        tables: Mapping[str, str] | None = None,
+        field_mappings: Mapping[str, Mapping[str, str]] | None = None,
+        session_ttl: timedelta | float | None = None,
+        message_ttl: timedelta | float | None = None,
+        busy_timeout: float = 10.0,
+        **in_tellback: Unpack[KeptArguments],
+    ) -> None:
+        own: dict[str, Any] = {"tables": tables, "field_mappings": field_mappings}
+        own |= {"session_ttl": session_ttl, "message_ttl": message_ttl}
+        kept = kept_sessions(database, "SqliteAdapter", "sqlite:", own, in_tellback)
+        if kept is not None:
+            super().__init__(kept)
+            return
+        runner = SqliteRunner(_path(database), _seconds(busy_timeout))
+        super().__init__(OwnTables(runner, tables_of(tables, field_mappings), session_ttl, message_ttl))
+
+
+def _path(database: Any) -> str:
+    """The file, as it is called from any folder."""
+    given = os.fspath(database) if isinstance(database, str | os.PathLike) else None
+    if not isinstance(given, str) or not given.strip() or "\x00" in given:
+        raise ConfigurationError(
+            f"SqliteAdapter takes the path of a file, sqlite:///path, or ':memory:', not {database!r:.80}."
+        )
+    scheme, found, rest = given.partition("://")
+    if found:
+        given = unquote(rest.removeprefix("/")) or ":memory:"
+    if (found and scheme != "sqlite") or given.startswith("file:") or (found and "?" in rest):
+        raise ConfigurationError(
+            "SqliteAdapter takes the path of a file, sqlite:///path without settings behind it, or ':memory:';"
+            f" it does not take a URL of {scheme.partition(':')[0]!r:.20} like this."
+        )
+    return given if given == ":memory:" else os.path.abspath(given)
+
+
+def _seconds(given: Any) -> float:
+    if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given <= 1e6:
+        raise ConfigurationError(f"busy_timeout is a number of seconds, not {given!r:.80}.")
+    return float(given)

@@ -1,0 +1,156 @@
+"""SQLite connections and the schema."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tellback.errors import SchemaVersionError
+from tellback.stores.catalogue import Migration, Statement, migrations
+from tellback.stores.engine import EVENT, Operation, T
+from tellback.stores.migrating import newer_schema
+
+TEMPORARY = "MEMORY"
+"""Where SQLite keeps what it needs for a moment."""
+
+
+@dataclass(frozen=True, slots=True)
+class SqliteOptions:
+    """How to open the file.
+
+    `synchronous="normal"` survives the death of the process at any moment; "full" also a power cut, at the price of one
+    more wait for the disk per group of commits. `busy_timeout` is how many seconds to wait for another process's lock.
+    """
+
+    path: str
+    synchronous: str = "normal"
+    busy_timeout: float = 10.0
+    read_only: bool = False
+    readers: int = 4
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether it lives only as long as its connection."""
+        return self.path == ":memory:"
+
+
+def connect(options: SqliteOptions) -> sqlite3.Connection:
+    """A connection whose transactions are ours to begin and end."""
+    target = options.path
+    if not options.in_memory:
+        from pathlib import Path
+
+        mode = "ro" if options.read_only else "rwc"
+        target = f"{Path(options.path).absolute().as_uri()}?mode={mode}"
+    connection = sqlite3.connect(
+        target,
+        timeout=options.busy_timeout,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=512,
+        uri=True,
+    )
+    try:
+        if not options.read_only:
+            _use_wal(connection, options)
+        connection.execute(f"PRAGMA synchronous = {options.synchronous}").fetchall()
+        connection.execute("PRAGMA foreign_keys = ON").fetchall()
+        connection.execute(f"PRAGMA temp_store = {TEMPORARY}").fetchall()
+        connection.execute("PRAGMA cache_size = -16000").fetchall()
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _use_wal(connection: sqlite3.Connection, options: SqliteOptions) -> None:
+    """Switch to WAL, which the first connection to a new file does: SQLite does not wait for others who do the same."""
+    deadline = time.monotonic() + options.busy_timeout
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL").fetchall()
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+        else:
+            return
+
+
+def run(
+    cursor: sqlite3.Cursor, known: Mapping[str, Statement], values: dict[str, Any], operation: Operation[T]
+) -> tuple[T, bool]:
+    """Run an operation to its end; gives its result, and whether it wrote events."""
+    told = False
+    try:
+        name, given = next(operation)
+        while True:
+            told = told or name == EVENT
+            statement = known[name]
+            named = {**values, **given}
+            cursor.execute(statement.sql, [named[key] for key in statement.parameters])
+            name, given = operation.send(cursor.fetchall())
+    except StopIteration as done:
+        result: T = done.value
+        return result, told
+
+
+def migrate(connection: sqlite3.Connection, options: SqliteOptions) -> None:
+    """Bring the schema to this release's version, one process at a time."""
+    steps = migrations("sqlite")
+    present = _version(connection)
+    if present == steps[-1].version:
+        return
+    if present > steps[-1].version:
+        raise newer_schema(options.path, present, steps[-1].version)
+    if options.read_only:
+        raise SchemaVersionError(
+            f"{options.path} has schema version {present}, this release needs {steps[-1].version}:"
+            " open it once without mode=ro to migrate it."
+        )
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        connection.execute(
+            "CREATE TABLE IF NOT EXISTS tellback_migrations"
+            " (version INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at INTEGER NOT NULL)"
+        )
+        present = _version(connection)  # another process may have been faster
+        if present > steps[-1].version:
+            raise newer_schema(options.path, present, steps[-1].version)
+        for step in steps:
+            if step.version > present:
+                _apply(connection, step)
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    tables = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'tellback_migrations'").fetchall()
+    if not tables:
+        return 0
+    return int(connection.execute("SELECT COALESCE(MAX(version), 0) FROM tellback_migrations").fetchone()[0])
+
+
+def _apply(connection: sqlite3.Connection, step: Migration) -> None:
+    for statement in _statements(step.sql):
+        connection.execute(statement)
+    values = (step.version, step.name, int(time.time() * 1_000_000))
+    connection.execute("INSERT INTO tellback_migrations (version, name, applied_at) VALUES (?, ?, ?)", values)
+
+
+def _statements(script: str) -> list[str]:
+    """A script's statements. `executescript` would commit the transaction it runs in."""
+    found, current = [], ""
+    for line in script.splitlines(keepends=True):
+        current += line
+        if sqlite3.complete_statement(current):
+            found.append(current)
+            current = ""
+    if current.strip():
+        found.append(current)
+    return found

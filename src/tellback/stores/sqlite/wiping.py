@@ -1,0 +1,75 @@
+"""Getting deleted rows out of the file, byte by byte.
+
+SQLite leaves parts of rows behind in pages it has rearranged, also with `secure_delete`, which only clears what is
+deleted where it stands. So the file is rewritten, and the log, which still holds the old pages, is emptied. What is
+still to be done is kept as a mark in the database: a crash on the way is made up for by the next one to write.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tellback.stores.erasing import WIPE
+from tellback.stores.sqlite.connection import TEMPORARY
+
+TO_REWRITE, TO_EMPTY = 1, 2
+"""What is left of dividing the mark by three; see `erasing.after_deleting`."""
+
+MILLISECONDS = 200
+"""How long one attempt to empty the log waits for readers: meanwhile nobody can write."""
+
+
+def wipe(connection: sqlite3.Connection) -> bool:
+    """Do what is to be done, outside of any transaction; False if somebody reads what is still in the log."""
+    mark = _mark(connection)
+    if mark % 3 == TO_REWRITE:
+        _rewrite(connection)
+        mark = _advance(connection, mark)
+    if mark % 3 == TO_EMPTY:
+        if not _empty_log(connection):
+            return False
+        _advance(connection, mark)
+    return True
+
+
+def wipe_at_once(connection: sqlite3.Connection) -> bool:
+    """The same, if nobody else is writing."""
+    with _patience(connection, MILLISECONDS):
+        return wipe(connection)
+
+
+def _rewrite(connection: sqlite3.Connection) -> None:
+    connection.execute("PRAGMA temp_store = FILE")  # the copy is as large as the file
+    try:
+        connection.execute("VACUUM")
+    finally:
+        connection.execute(f"PRAGMA temp_store = {TEMPORARY}")
+
+
+def _empty_log(connection: sqlite3.Connection) -> bool:
+    with _patience(connection, MILLISECONDS):
+        [busy, _, _] = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    return not busy
+
+
+def _mark(connection: sqlite3.Connection) -> int:
+    found = connection.execute("SELECT value FROM marks WHERE name = ?", (WIPE,)).fetchone()
+    return int(found[0]) if found else 0
+
+
+def _advance(connection: sqlite3.Connection, mark: int) -> int:
+    """The next step is due, unless more was deleted meanwhile: whoever did that begins anew."""
+    connection.execute("UPDATE marks SET value = value + 1 WHERE name = ? AND value = ?", (WIPE, mark))
+    return mark + 1
+
+
+@contextmanager
+def _patience(connection: sqlite3.Connection, milliseconds: int) -> Iterator[None]:
+    [usual] = connection.execute("PRAGMA busy_timeout").fetchone()
+    connection.execute(f"PRAGMA busy_timeout = {milliseconds}").fetchall()
+    try:
+        yield
+    finally:
+        connection.execute(f"PRAGMA busy_timeout = {usual}").fetchall()

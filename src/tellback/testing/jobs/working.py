@@ -1,0 +1,124 @@
+"""Jobs that do what their conversation's namespace says, and what the tests make them from."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+from tellback.jobs import Postponed, WorkerOptions
+from tellback.stores import AtomDraft, AtomFilter, JobEnd, Reconciliation, Store
+from tellback.testing.stores.making import MAYA, make_conversation, make_space, say
+from tellback.types.bindings import Binding, ConversationScope, ExtractionPolicy
+from tellback.types.ids import new_id
+from tellback.types.jobs import Job
+from tellback.types.memory import AtomStatus, Category, CategoryKind, MemorySpace
+from tellback.types.times import utc_now
+
+KIND = "extract"
+DONE = Category("done", CategoryKind.FACT)
+
+QUICK = WorkerOptions(
+    lease=3.0, heartbeat=0.5, attempts=3, first_delay=0.05, longest_delay=0.2, poll=0.3, grace=0.2, timeout=30.0
+)
+"""For tests: what takes minutes takes seconds."""
+
+
+class Work:
+    """A handler. `begun` lists the attempts it was called for, as job ids; `holds` keeps "held" jobs for ever.
+
+    A job is done by an atom in its space that says so, in the same transaction as the job's end.
+    """
+
+    def __init__(self, store: Store, *, holds: bool = False, tell: Callable[..., None] | None = None) -> None:
+        self._store = store
+        self._holds = holds
+        self._tell = tell or (lambda **_: None)
+        self.begun: list[str] = []
+        self.holding = asyncio.Event()
+
+    async def __call__(self, job: Job) -> JobEnd | None:
+        """Do a job."""
+        self.begun.append(job.id)
+        self._tell(begun=job.id, attempt=job.attempts)
+        talk = await self._store.conversations.get(job.scope, job.conversation_id)
+        assert talk is not None
+        await self._behave(job, talk.namespace, talk.metadata)
+        await self._remember(job)
+        self._tell(done=job.id)
+        return None
+
+    async def _behave(self, job: Job, behaviour: str, metadata: Any) -> None:
+        if behaviour == "poison":
+            raise ValueError(f"no good, attempt {job.attempts}")
+        if behaviour == "deadly":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if behaviour == "slow":
+            await asyncio.sleep(metadata["seconds"])
+        if behaviour == "postponed" and self.begun.count(job.id) < 3:
+            raise Postponed(0.05)
+        if behaviour == "held" and self._holds:
+            self._tell(holding=job.id)
+            self.holding.set()
+            await asyncio.Event().wait()
+
+    async def _remember(self, job: Job) -> None:
+        end = JobEnd(job.id, job.runs, {"atoms": 1})
+        atom = AtomDraft(id=new_id("atom"), text=job.id, category=DONE, valid_from=utc_now())
+        wanted = Reconciliation(changes=(atom,))
+        made = None
+        while made is None:
+            memories = self._store.memories
+            version = await memories.version(job.scope, job.memory_space_id)
+            made = await memories.reconcile(
+                job.scope, job.memory_space_id, wanted, expected_version=version, end=end, now=utc_now()
+            )
+
+
+async def queue(store: Store, space: MemorySpace, behaviour: str = "quick", **metadata: Any) -> Job:
+    """A job that behaves in a way, queued."""
+    talk = await make_conversation(store, space.scope, namespace=behaviour, metadata=metadata)
+    await say(store, talk.id, "Hello", space.scope)
+    [job] = await store.jobs.plan(
+        space.scope, talk.id, version=None, space_id=space.id, window_length=1_000, now=utc_now()
+    )
+    return job
+
+
+async def spaces(store: Store, count: int) -> list[MemorySpace]:
+    """So many spaces of a user."""
+    return [await make_space(store, name=f"space {number}") for number in range(count)]
+
+
+async def done(store: Store, space: MemorySpace) -> list[str]:
+    """The jobs that were done in a space, by what they left there, in the order they left it."""
+    newest_first = await store.memories.atoms(space.scope, space.id, AtomFilter(AtomStatus.ACTIVE, utc_now()))
+    return [atom.text for atom in reversed(newest_first)]
+
+
+async def bind(store: Store, space: MemorySpace) -> Binding:
+    """Conversations become jobs when they close."""
+    now = utc_now()
+    binding = Binding(
+        id=new_id("bind"),
+        tenant_id=MAYA.tenant_id,
+        app_id=MAYA.app_id,
+        conversation_scope=(ConversationScope(),),
+        memory_space_ids=(space.id,),
+        memory_space_names=(space.name,),
+        extraction_policy=ExtractionPolicy(),
+        created_at=now,
+        updated_at=now,
+        created_by=MAYA.user_id,
+    )
+    return await store.bindings.create(MAYA, binding)
+
+
+async def closed_conversation(store: Store, behaviour: str = "quick") -> str:
+    """A conversation that was just closed."""
+    talk = await make_conversation(store, MAYA, namespace=behaviour)
+    await say(store, talk.id, "Hello")
+    await store.conversations.close(MAYA, talk.id, now=utc_now())
+    return talk.id

@@ -1,0 +1,231 @@
+"""The contract of what lasts and what does not: times to live, connections, servers that go down."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tellback.errors import (
+    NotFoundError,
+    SessionConflictError,
+    StoreClosedError,
+    StoreUnavailableError,
+    TellbackError,
+)
+from tellback.stores.sessions.adapter import PersistenceAdapter
+from tellback.testing.sessions.making import MakeAdapter, Restartable, contents, message, session, soon
+
+
+class ExpiryContract:
+    """Times to live."""
+
+    expires = True
+    """Whether it has times to live."""
+
+    @pytest.fixture
+    def make_brief(self, make_adapter: MakeAdapter) -> MakeAdapter:
+        """Makes adapters of the storage under test that have times to live."""
+        if not self.expires:
+            pytest.skip("what it keeps does not expire")
+        return make_adapter
+
+    async def test_a_session_past_its_time_is_gone(self, make_brief: MakeAdapter) -> None:
+        brief = make_brief(session_ttl=1.0)
+        await brief.initialize()
+        await brief.save(session(version=1), [message("Hi")])
+        assert await soon(lambda: brief.session_repository.get("web-42"), lambda found: found is None) is None
+        assert await brief.session_repository.of_user("maya") == []
+        assert await brief.session_repository.find_active("maya") is None
+        assert contents(await brief.message_repository.of_session("web-42")) == ["Hi"]
+        with pytest.raises(SessionConflictError):
+            await brief.save(session(version=2), [])
+        await brief.disconnect()
+
+    async def test_after_its_time_a_session_begins_anew_behind_its_old_messages(self, make_brief: MakeAdapter) -> None:
+        brief = make_brief(session_ttl=1.0)
+        await brief.initialize()
+        await brief.session_repository.create(session())
+        await brief.message_repository.add([message("old")], at=session().created_at)
+        assert await soon(lambda: brief.session_repository.get("web-42"), lambda found: found is None) is None
+        saved = await brief.save(session(version=1, user_id="ben"), [message("new")])
+        assert (saved.message_count, saved.user_id) == (1, "ben")
+        assert contents(await brief.message_repository.of_session("web-42")) == ["old", "new"]
+        await brief.disconnect()
+
+    @pytest.mark.parametrize("change", ["save", "add", "update_status"])
+    async def test_each_change_gives_a_session_its_time_again(self, make_brief: MakeAdapter, change: str) -> None:
+        brief = make_brief(session_ttl=1.5)
+        await brief.initialize()
+        sessions, loop = brief.session_repository, asyncio.get_running_loop()
+        saved = await brief.save(session(version=1), [])
+        begun = loop.time()
+        while loop.time() < begun + 2.5:  # longer than it would have had
+            before = loop.time()
+            try:
+                if change == "save":
+                    saved = await brief.save(session(version=saved.version + 1), [])
+                elif change == "add":
+                    await brief.message_repository.add([message("Hi")], at=session().created_at)
+                else:
+                    done = await sessions.update_status("web-42", "active", at=session().created_at, completed_at=None)
+                    assert done is not None
+            except (SessionConflictError, NotFoundError, AssertionError):
+                if loop.time() - before > 1.0:
+                    pytest.skip("this machine was too busy to change it within its time")
+                raise
+            await asyncio.sleep(0.2)
+            if loop.time() - before > 1.0:
+                pytest.skip("this machine was too busy to change it within its time")
+        assert await sessions.get("web-42") is not None
+        await brief.disconnect()
+
+    async def test_positions_go_on_behind_what_was_purged(self, make_brief: MakeAdapter) -> None:
+        brief, lasting = make_brief(message_ttl=0.5), make_brief()
+        await brief.initialize()
+        await lasting.initialize()
+        await brief.save(session(version=1), [message("one"), message("two")])
+        last = (await brief.message_repository.add([message("three")], at=session().created_at))[-1].position
+        await soon(lambda: brief.message_repository.of_session("web-42"), lambda found: not found)
+        await brief.purge_expired()
+        mine = lasting if self.shares else brief
+        await mine.save(session(version=2), [message("four")])
+        if self.shares:
+            found = await mine.message_repository.of_session("web-42", after=last)
+            assert contents(found) == ["four"]
+        else:
+            (added,) = await brief.message_repository.add([message("five")], at=session().created_at)
+            assert added.position > last
+        await brief.disconnect()
+        await lasting.disconnect()
+
+    @property
+    def shares(self) -> bool:
+        """Whether two adapters see the same."""
+        return bool(getattr(self, "shared", True))
+
+    async def test_a_message_past_its_time_is_gone(self, make_brief: MakeAdapter) -> None:
+        brief = make_brief(message_ttl=1.0)
+        await brief.initialize()
+        await brief.save(session(version=1), [message("brief")])
+        assert await soon(lambda: brief.message_repository.of_session("web-42"), lambda found: not found) == []
+        found = await brief.session_repository.get("web-42")
+        assert found is not None
+        assert found.message_count == 1
+        await brief.disconnect()
+
+    async def test_purging_leaves_what_still_has_time(self, make_brief: MakeAdapter) -> None:
+        if not self.shares:
+            pytest.skip("this adapter keeps things to itself")
+        brief, lasting = make_brief(session_ttl=0.5, message_ttl=0.5), make_brief(session_ttl=900, message_ttl=900)
+        await brief.initialize()
+        await lasting.initialize()
+        await brief.save(session("gone", version=1), [message("Hi", "gone")])
+        await lasting.save(session("kept", version=1), [message("Hi", "kept")])
+        await soon(lambda: brief.session_repository.get("gone"), lambda found: found is None)
+        await soon(lambda: brief.message_repository.of_session("gone"), lambda found: not found)
+        assert await brief.purge_expired() <= 2  # a database may have done it
+        assert await brief.purge_expired() == 0
+        assert await lasting.session_repository.get("kept") is not None
+        assert contents(await lasting.message_repository.of_session("kept")) == ["Hi"]
+        await brief.disconnect()
+        await lasting.disconnect()
+
+
+class ConnectionContract:
+    """The beginning and end of adapters."""
+
+    async def test_initializing_and_disconnecting_twice_is_harmless(self, make_adapter: MakeAdapter) -> None:
+        adapter = make_adapter()
+        await adapter.initialize()
+        await adapter.save(session(version=1), [message("Hi")])
+        await adapter.initialize()
+        assert contents(await adapter.message_repository.of_session("web-42")) == ["Hi"]
+        await adapter.disconnect()
+        await adapter.disconnect()
+        await adapter.initialize()
+        assert (await adapter.save(session(version=2), [])).message_count == 1
+        await adapter.disconnect()
+
+    async def test_many_initialize_at_once(self, make_adapter: MakeAdapter) -> None:
+        adapters = [make_adapter() for _ in range(5)]
+        await asyncio.gather(*(each.initialize() for each in adapters))
+        await asyncio.gather(
+            *(each.save(session(f"web-{n}", version=1), [message("Hi", f"web-{n}")]) for n, each in enumerate(adapters))
+        )
+        for each in adapters:
+            await each.disconnect()
+
+    async def test_before_it_is_initialized_and_after_it_is_disconnected_it_says_so(
+        self, make_adapter: MakeAdapter
+    ) -> None:
+        if not self.connects:
+            pytest.skip("it has no connection")
+        adapter = make_adapter()
+        with pytest.raises(StoreClosedError):
+            await adapter.session_repository.get("web-42")
+        await adapter.initialize()
+        await adapter.disconnect()
+        with pytest.raises(StoreClosedError):
+            await adapter.save(session(version=1), [])
+
+    connects = True
+    """Whether it has a connection to begin and to end."""
+
+
+class RestartContract:
+    """A server that is killed and started again. `server` is the test's own."""
+
+    async def test_a_dead_server_is_named_and_a_living_one_is_used_again(
+        self, adapter: PersistenceAdapter, server: Restartable
+    ) -> None:
+        saved = await adapter.save(session(version=1), [message("before")])
+        await asyncio.to_thread(server.kill)
+        for call in (
+            lambda: adapter.session_repository.get("web-42"),
+            lambda: adapter.message_repository.of_session("web-42"),
+            lambda: adapter.save(session(version=2), [message("lost")]),
+        ):
+            with pytest.raises(StoreUnavailableError):
+                await call()
+        await asyncio.to_thread(server.start)
+        assert await adapter.session_repository.get("web-42") == saved
+        assert contents(await adapter.message_repository.of_session("web-42")) == ["before"]
+        after = await adapter.save(session(version=2), [message("after")])
+        assert after.message_count == 2
+
+    async def test_what_was_acknowledged_outlives_a_kill(
+        self, adapter: PersistenceAdapter, server: Restartable
+    ) -> None:
+        """Turns are saved in several sessions while the server is killed: each is there whole, or not at all."""
+        acknowledged: dict[str, int] = {}
+        all_begun = asyncio.Event()
+
+        async def go_on(id: str) -> None:
+            version = 0
+            while True:
+                version += 1
+                said = [message(f"{version}.{k}", id) for k in range(2)]
+                try:
+                    await adapter.save(session(id, version=version), said)
+                except TellbackError:
+                    return
+                acknowledged[id] = version
+                if len(acknowledged) == len(ids) and min(acknowledged.values()) >= 3:
+                    all_begun.set()
+
+        ids = [f"web-{n}" for n in range(4)]
+        going = [asyncio.create_task(go_on(id)) for id in ids]
+        await all_begun.wait()
+        await asyncio.to_thread(server.kill)
+        await asyncio.gather(*going)
+        await asyncio.to_thread(server.start)
+        for id in ids:
+            found = await adapter.session_repository.get(id)
+            assert found is not None
+            # The turn that was on its way may have been stored.
+            assert found.version in (acknowledged[id], acknowledged[id] + 1)
+            said = contents(await adapter.message_repository.of_session(id))
+            assert said == [f"{n}.{k}" for n in range(1, found.version + 1) for k in range(2)]
+            assert found.message_count == len(said)
+            await adapter.save(session(id, version=found.version + 1), [message("on", id)])

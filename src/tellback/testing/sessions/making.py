@@ -1,0 +1,76 @@
+"""What the tests of adapters make and look at."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any, Protocol, TypeVar
+
+from tellback.stores.sessions.adapter import PersistenceAdapter
+from tellback.types.sessions import MessageData, SessionData
+from tellback.types.times import as_utc
+
+T = TypeVar("T")
+
+NOON = as_utc("2026-03-01T12:00:00.000001+00:00")
+SOON_SECONDS = 30.0
+
+_numbers = itertools.count(1)
+
+
+class MakeAdapter(Protocol):
+    """Makes an adapter of the storage under test, not yet initialized: another one, of other connections, each time.
+
+    Those of another `prefix` have tables, keys or indices of their own in the same database. `session_ttl` and
+    `message_ttl` are seconds.
+    """
+
+    def __call__(
+        self, prefix: str = "one", *, session_ttl: float | None = None, message_ttl: float | None = None
+    ) -> PersistenceAdapter: ...
+
+
+class Restartable(Protocol):
+    """A server that can be killed as by a power cut, and started again with what it had stored."""
+
+    def kill(self) -> None: ...
+
+    def start(self) -> None: ...
+
+
+def session(id: str = "web-42", **changes: Any) -> SessionData:
+    """A session that was created at noon."""
+    made = SessionData(id, user_id="maya", agent_name="Wanda", created_at=NOON, updated_at=NOON)
+    return replace(made, **changes)
+
+
+def message(content: str, session_id: str = "web-42", **changes: Any) -> MessageData:
+    """A message of the user, later than those made before."""
+    number = next(_numbers)
+    at = NOON + timedelta(milliseconds=number)
+    made = MessageData(f"msg_{number:08}", session_id, "user", content, user_id="maya", created_at=at)
+    return replace(made, **changes)
+
+
+def later(seconds: float) -> datetime:
+    """A moment after noon."""
+    return NOON + timedelta(seconds=seconds)
+
+
+def contents(messages: list[MessageData]) -> list[str]:
+    """What was said, in order."""
+    return [each.content for each in messages]
+
+
+async def soon(look: Callable[[], Awaitable[T]], is_right: Callable[[T], bool]) -> T:
+    """What `look` gives, once it is right; the last of it after half a minute."""
+    deadline = time.monotonic() + SOON_SECONDS
+    while True:
+        found = await look()
+        if is_right(found) or time.monotonic() > deadline:
+            return found
+        await asyncio.sleep(0.05)

@@ -1,0 +1,119 @@
+"""What every store must do, as tests: run them on a store of your own.
+
+    class TestMyStore(StoreConformance):
+        @pytest.fixture
+        def make_store(self, tmp_path):
+            return lambda: MyStore(tmp_path / "data")
+
+Each call of `make_store` is another opening of the same storage, which is empty when a test begins. The tests need
+pytest and pytest-asyncio. `shared = False` leaves out those that open it twice at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tellback.errors import StoreClosedError
+from tellback.stores import Store
+from tellback.testing.stores.access import AccessContract
+from tellback.testing.stores.answers import AnswerContract
+from tellback.testing.stores.bindings import BindingContract
+from tellback.testing.stores.chains import ChainContract
+from tellback.testing.stores.conversations import ConversationContract
+from tellback.testing.stores.dispatching import DispatchContract
+from tellback.testing.stores.erasure import ErasureContract
+from tellback.testing.stores.events import EventContract
+from tellback.testing.stores.jobs import JobContract
+from tellback.testing.stores.making import MAYA, MakeStore, make_conversation, say
+from tellback.testing.stores.memories import MemoryContract
+from tellback.testing.stores.messages import MessageContract
+from tellback.testing.stores.reconciling import ReconcileContract
+from tellback.testing.stores.sessions import SessionContract
+from tellback.testing.stores.turns import TurnContract
+
+__all__ = ["MakeStore", "StoreConformance"]
+
+
+@pytest.mark.asyncio
+class StoreConformance(
+    ConversationContract,
+    MessageContract,
+    EventContract,
+    TurnContract,
+    MemoryContract,
+    ChainContract,
+    BindingContract,
+    DispatchContract,
+    JobContract,
+    ReconcileContract,
+    SessionContract,
+    AccessContract,
+    AnswerContract,
+    ErasureContract,
+):
+    """The contract of `tellback.stores.Store`."""
+
+    shared = True
+
+    @pytest.fixture
+    def make_store(self) -> MakeStore:
+        """Opens the storage under test."""
+        raise NotImplementedError("give your test class a fixture make_store")
+
+    @pytest.fixture
+    async def store(self, make_store: MakeStore) -> AsyncIterator[Store]:
+        """The storage, opened."""
+        store = make_store()
+        await store.open()
+        yield store
+        await store.close()
+
+    @pytest.fixture
+    async def second(self, make_store: MakeStore, store: Store) -> AsyncIterator[Store]:
+        """The same storage, opened again: another process, as it were."""
+        if not self.shared:
+            pytest.skip("this storage can be opened only once")
+        second = make_store()
+        await second.open()
+        yield second
+        await second.close()
+
+    async def test_opening_and_closing_twice_is_harmless(self, make_store: MakeStore) -> None:
+        store = make_store()
+        await store.open()
+        await store.open()
+        await store.close()
+        await store.close()
+        with pytest.raises(StoreClosedError):
+            await store.conversations.get(MAYA, "conv_x")
+        with pytest.raises(StoreClosedError):
+            await make_conversation(store)
+
+    async def test_what_was_stored_is_there_after_reopening(self, make_store: MakeStore) -> None:
+        if not self.shared:
+            pytest.skip("this storage lives as long as it is open")
+        store = make_store()
+        await store.open()
+        talk = await make_conversation(store, title="Kept", metadata={"source": ["web", 1, None, {"a": 1.5}]})
+        await say(store, talk.id, "Remember me")
+        await store.close()
+        await store.open()
+        assert [message.text for message in await store.conversations.messages(MAYA, talk.id)] == ["Remember me"]
+        kept = await store.conversations.get(MAYA, talk.id)
+        assert kept is not None
+        assert kept.metadata == {"source": ["web", 1, None, {"a": 1.5}]}
+        assert (kept.title, kept.last_seq, kept.turns) == ("Kept", 1, 1)
+        await store.close()
+
+    async def test_many_openings_of_empty_storage_at_once_agree_on_the_schema(self, make_store: MakeStore) -> None:
+        if not self.shared:
+            pytest.skip("this storage can be opened only once")
+        stores = [make_store() for _ in range(6)]
+        await asyncio.gather(*(store.open() for store in stores))
+        talk = await make_conversation(stores[0])
+        for store in stores:
+            assert await store.conversations.get(MAYA, talk.id) is not None
+            await store.close()

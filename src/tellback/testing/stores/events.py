@@ -1,0 +1,147 @@
+"""Events: one for every change, in order, none missed."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from itertools import pairwise
+from typing import Any
+
+from tellback.app import Tellback
+from tellback.stores import Store
+from tellback.testing.stores.making import (
+    MAYA,
+    OTHERS,
+    all_events,
+    make_conversation,
+    make_draft,
+    make_turn,
+    say,
+)
+from tellback.types.conversations import Event
+from tellback.types.times import utc_now
+
+
+class EventContract:
+    """`EventLog`."""
+
+    async def test_every_change_tells_one_event_in_order(self, store: Store) -> None:
+        talk = await make_conversation(store)
+        drafts = [make_draft(), make_draft("Hi!", "assistant", visibility="internal")]
+        appended = await store.conversations.append(MAYA, talk.id, make_turn(*drafts), now=utc_now())
+        await store.conversations.save_summary(
+            MAYA, talk.id, "They met.", until_seq=2, turns=1, expected_seq=0, now=utc_now()
+        )
+        await store.conversations.close(MAYA, talk.id, now=utc_now())
+        events = await all_events(store)
+        assert [event.type for event in events] == [
+            *("conversation.created", "message.appended", "message.appended"),
+            *("conversation.summarized", "conversation.closed"),
+        ]
+        assert all(event.subject_id == talk.id and event.scope == MAYA for event in events)
+        assert all(before.position < after.position for before, after in pairwise(events))
+        second = appended.messages[1]
+        assert events[2].data == {
+            "message_id": second.id,
+            "seq": 2,
+            "role": "assistant",
+            "turn_id": second.turn_id,
+            "visibility": "internal",
+        }
+        assert await store.events.latest() == events[-1].position
+
+    async def test_events_are_read_from_a_cursor_and_by_scope(self, store: Store) -> None:
+        assert await store.events.latest() == 0
+        for scope in (MAYA, *OTHERS, MAYA):
+            await make_conversation(store, scope)
+        events = await all_events(store)
+        assert len(events) == 5
+        last = events[-1].position
+        assert await store.events.read(after=events[2].position, limit=10) == (events[3:], last)
+        assert await store.events.read(after=0, limit=2) == (events[:2], events[1].position)
+        theirs, reached = await store.events.read(after=0, limit=9, tenant_id="globex")
+        assert ([event.scope for event in theirs], reached) == ([OTHERS[2]], last)
+        by_user = await store.events.read(after=0, limit=9, tenant_id="acme", app_id="support", user_id="maya")
+        assert by_user == ([events[0], events[4]], last)
+        assert await store.events.read(after=last + 7, limit=9) == ([], last + 7)
+
+    async def test_subscribers_hear_of_changes_and_go_on_where_they_stopped(self, store: Store) -> None:
+        async with AsyncExitStack() as stack:
+            rc = Tellback(store)
+            seen: list[Event] = []
+
+            async def follow(after: int | None, until: int) -> None:
+                events = rc.events.subscribe(after=after)
+                stack.push_async_callback(events.aclose)
+                async for event in events:
+                    seen.append(event)
+                    if len(seen) == until:
+                        return
+
+            follower = asyncio.create_task(follow(None, 3))
+            talk = await make_conversation(store)
+            await say(store, talk.id, "one")
+            await say(store, talk.id, "two")
+            await asyncio.wait_for(follower, 10)
+            await say(store, talk.id, "three")
+            follower = asyncio.create_task(follow(seen[-1].position, 5))
+            await say(store, talk.id, "four")
+            await asyncio.wait_for(follower, 10)
+            assert seen == await all_events(store)
+
+    async def test_subscribers_hear_of_what_another_opening_changes(self, store: Store, second: Store) -> None:
+        talk = await make_conversation(store)
+        events = Tellback(second).events.subscribe()
+        try:
+            assert (await asyncio.wait_for(anext(events), 10)).type == "conversation.created"
+            waiting = asyncio.ensure_future(anext(events))
+            await asyncio.sleep(0.05)
+            await say(store, talk.id, "hello over there")
+            assert (await asyncio.wait_for(waiting, 10)).type == "message.appended"
+        finally:
+            await events.aclose()
+
+    async def test_a_subscriber_with_nothing_to_hear_reads_nothing(self, store: Store) -> None:
+        await make_conversation(store)
+        reads = 0
+        read = store.events.read
+
+        async def counted(**given: Any) -> Any:
+            nonlocal reads
+            reads += 1
+            return await read(**given)
+
+        store.events.read = counted  # type: ignore[method-assign]
+        events = Tellback(store).events.subscribe()
+        try:
+            await anext(events)
+            waiting = asyncio.ensure_future(anext(events))
+            await asyncio.sleep(0.3)  # what it was told at the start has been dealt with by now
+            before = reads
+            await asyncio.sleep(0.7)
+            assert reads - before <= 1
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
+        finally:
+            await events.aclose()
+
+    async def test_a_cursor_misses_nothing_while_many_write(self, store: Store, second: Store) -> None:
+        talks = [await make_conversation(store) for _ in range(4)]
+        seen: list[Event] = []
+
+        async def follow() -> None:
+            after = 0
+            while len(seen) < 4 + 4 * 30:
+                events, after = await second.events.read(after=after, limit=7)
+                seen.extend(events)
+                await asyncio.sleep(0)
+
+        async def write(n: int) -> None:
+            for m in range(30):
+                await say((store, second)[m % 2], talks[n].id, str(m))
+
+        await asyncio.wait_for(asyncio.gather(follow(), *map(write, range(4))), 30)
+        assert seen == await all_events(store)
+        for talk in talks:
+            seqs = [e.data["seq"] for e in seen if e.subject_id == talk.id and e.type == "message.appended"]
+            assert seqs == list(range(1, 31))

@@ -1,0 +1,359 @@
+"""Memory: spaces, atoms in two times, entities, and what an index follows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from tellback.errors import InvalidArgumentError, NotFoundError
+from tellback.stores import AtomFilter, EntityDraft, Store
+from tellback.testing.stores.making import (
+    DAY,
+    MAYA,
+    NOON,
+    OTHERS,
+    add,
+    all_events,
+    held,
+    make_atom,
+    make_entity,
+    make_space,
+)
+from tellback.types.ids import new_id
+from tellback.types.memory import (
+    AtomStatus,
+    Category,
+    CategoryKind,
+    EntityStatus,
+    EntityType,
+    MemorySpace,
+)
+from tellback.types.times import utc_now
+
+HALVES = bytes.fromhex("003c00c0")
+"""1 and -2, half-precision."""
+
+
+class MemoryContract:
+    """`Memories`."""
+
+    async def test_a_space_reads_back_as_it_was_made(self, store: Store) -> None:
+        made = await make_space(store, name="Ünïcode 🦜")
+        assert await store.memories.space(MAYA, made.id) == made
+        assert (made.name, made.metadata, made.atom_count) == ("Ünïcode 🦜", {"k": ["v", None]}, 0)
+        again = await make_space(store, name="Ünïcode 🦜")
+        other = await make_space(store, name="other")
+        assert await store.memories.spaces(MAYA) == [made, again, other]
+        assert await store.memories.spaces(MAYA, name="other") == [other]
+        assert await store.memories.space(MAYA, "ms_unknown") is None
+
+    async def test_a_space_made_once_is_found_the_next_time_also_by_many_at_once(self, store: Store) -> None:
+        now = utc_now()
+        spaces = [MemorySpace(new_id("ms"), MAYA, "notes", now, now) for _ in range(8)]
+        made = await asyncio.gather(*(store.memories.create_space(MAYA, space, once=True) for space in spaces))
+        assert len({space.id for space in made}) == 1
+        assert await store.memories.spaces(MAYA, name="notes") == made[:1]
+
+    async def test_a_deleted_space_is_gone_with_all_that_is_in_it(self, store: Store) -> None:
+        space = await make_space(store)
+        [atom] = await add(store, space, make_atom())
+        ann = await make_entity(store, space, "Ann")
+        memories = store.memories
+        await memories.delete_space(MAYA, space.id, now=utc_now())
+        assert await memories.space(MAYA, space.id) is None
+        assert await memories.spaces(MAYA) == []
+        assert await memories.atom(MAYA, atom.id) is None
+        assert await memories.entity(MAYA, ann.id) is None
+        for attempt in (
+            memories.delete_space(MAYA, space.id, now=utc_now()),
+            add(store, space, make_atom()),
+            held(store, space, NOON),
+            memories.supersede(MAYA, atom.id, make_atom(), now=utc_now()),
+            memories.set_status(MAYA, atom.id, AtomStatus.ARCHIVED, now=utc_now()),
+            memories.entities(MAYA, space.id),
+            memories.entities_named(MAYA, space.id, "Ann"),
+            memories.merge(MAYA, ann.id, ann.id, now=utc_now()),
+            memories.changes(MAYA, space.id, after=-1, embedder="e"),
+            memories.save_vectors(MAYA, space.id, "e", [(1, HALVES)], now=utc_now()),
+        ):
+            with pytest.raises(NotFoundError):
+                await attempt
+
+    async def test_an_atom_reads_back_as_it_was_added(self, store: Store) -> None:
+        space = await make_space(store)
+        ann = await make_entity(store, space, "Ann")
+        draft = make_atom(
+            "Née à Zürich 🦜\n2nd line",
+            category=Category("Å", CategoryKind.PREFERENCE),
+            importance=5,
+            confidence=0.25,
+            valid_to=NOON + DAY,
+            source_conversation_id="conv_1",
+            source_message_ids=("msg_1", "msg_2"),
+            entity_ids=(ann.id,),
+            embedder="e",
+            vector=HALVES,
+        )
+        moment = datetime(2026, 3, 2, 3, 4, 5, 678901, tzinfo=UTC)
+        [atom] = await add(store, space, draft, now=moment)
+        assert await store.memories.atom(MAYA, atom.id) == atom
+        assert (atom.text, atom.category, atom.importance) == (draft.text, draft.category, 5)
+        assert (atom.created_at, atom.valid_from, atom.valid_to) == (moment, NOON, NOON + DAY)
+        assert (atom.source_message_ids, atom.entity_ids) == (("msg_1", "msg_2"), (ann.id,))
+        found = await store.memories.space(MAYA, space.id)
+        assert found is not None
+        assert found.atom_count == 1
+        assert await store.memories.atom(MAYA, "atom_unknown") is None
+
+    async def test_adding_is_all_or_nothing(self, store: Store) -> None:
+        space = await make_space(store)
+        with pytest.raises(NotFoundError):
+            await add(store, space, make_atom(), make_atom(entity_ids=("ent_unknown",)))
+        assert await held(store, space, NOON) == []
+        assert (await store.memories.changes(MAYA, space.id, after=-1, embedder="")).last_seq == 0
+
+    async def test_an_origin_is_added_once_also_by_many_at_once(self, store: Store) -> None:
+        space = await make_space(store)
+        tasks = [add(store, space, make_atom("first", origin="m1"), make_atom(f"{n}")) for n in range(10)]
+        added = await asyncio.gather(*tasks)
+        assert len({atoms[0].id for atoms in added}) == 1
+        assert len(await held(store, space, NOON)) == 11
+        changes = await store.memories.changes(MAYA, space.id, after=-1, embedder="")
+        assert [row[-1] for row in changes.atoms] == list(range(1, 12))
+        first = added[0][0]
+        assert await store.memories.originals(MAYA, space.id, ["m1", "m2"]) == {"m1": first}
+        assert await store.memories.originals(MAYA, (await make_space(store)).id, ["m1"]) == {}
+
+    async def test_listing_gives_the_newest_first_by_category_status_and_page(self, store: Store) -> None:
+        space = await make_space(store)
+        names = ["a", "b", "a", "c", "b"]
+        drafts = [make_atom(str(n), category=Category(name, CategoryKind.FACT)) for n, name in enumerate(names)]
+        atoms = await add(store, space, *drafts)
+        await store.memories.set_status(MAYA, atoms[2].id, AtomStatus.ARCHIVED, now=utc_now())
+
+        async def listed(**given: Any) -> list[str]:
+            wanted = AtomFilter(**{"status": AtomStatus.ACTIVE, "valid_at": utc_now(), **given})
+            return [atom.text for atom in await store.memories.atoms(MAYA, space.id, wanted)]
+
+        assert await listed() == ["4", "3", "1", "0"]
+        assert await listed(limit=2) == ["4", "3"]
+        assert await listed(limit=2, before=atoms[3].id) == ["1", "0"]
+        assert await listed(categories=("b", "c")) == ["4", "3", "1"]
+        assert await listed(categories=("b", "c"), limit=2, before=atoms[4].id) == ["3", "1"]
+        assert await listed(categories=("none",)) == []
+        assert await listed(status=AtomStatus.ARCHIVED) == ["2"]
+        assert await listed(limit=0) == []
+        with pytest.raises(NotFoundError):
+            await listed(before="atom_unknown")
+
+    async def test_entities_are_found_by_name_or_alias_whatever_the_case_and_accents(self, store: Store) -> None:
+        space = await make_space(store)
+        jose = await make_entity(store, space, "José  María", "Pepe", "JOSE MARIA")
+        assert jose.aliases == ("Pepe",)
+        draft = EntityDraft(new_id("ent"), EntityType.PLACE, "Pepe", "a bar", {"stars": 4})
+        bar = await store.memories.create_entity(MAYA, space.id, draft, now=utc_now())
+        named = store.memories.entities_named
+        assert await named(MAYA, space.id, " jose MARÍA") == [jose]
+        assert await named(MAYA, space.id, "PEPE") == [bar, jose]
+        assert await named(MAYA, space.id, "pepe", type=EntityType.PERSON) == [jose]
+        assert await named(MAYA, space.id, "pep") == []
+        assert await store.memories.entities(MAYA, space.id) == [jose, bar]
+        assert await store.memories.entities(MAYA, space.id, type=EntityType.PLACE) == [bar]
+        assert await store.memories.entities(MAYA, space.id, limit=1) == [jose]
+        assert await store.memories.entities(MAYA, space.id, after=jose.id, limit=2) == [bar]
+        assert await store.memories.entities(MAYA, space.id, after=bar.id) == []
+        assert await store.memories.entity(MAYA, bar.id) == bar
+        assert (bar.description, bar.attributes) == ("a bar", {"stars": 4})
+
+    async def test_an_entity_counts_its_atoms_and_when_it_was_seen(self, store: Store) -> None:
+        space = await make_space(store)
+        ann = await make_entity(store, space, "Ann")
+        for day in (3, 1, 2):
+            await add(store, space, make_atom(valid_from=NOON + day * DAY, entity_ids=(ann.id,)))
+        seen = await store.memories.entity(MAYA, ann.id)
+        assert seen is not None
+        assert (seen.atom_count, seen.first_seen_at, seen.last_seen_at) == (3, NOON + DAY, NOON + 3 * DAY)
+
+    async def test_merging_repoints_atoms_keeps_names_follows_chains_and_is_harmless_twice(self, store: Store) -> None:
+        space = await make_space(store)
+        acme, corp, inc = [await make_entity(store, space, name) for name in ("Acme", "Acme Corp", "ACME Inc")]
+        one, both = await add(
+            store,
+            space,
+            make_atom("one", entity_ids=(corp.id,)),
+            make_atom("both", valid_from=NOON + DAY, entity_ids=(corp.id, acme.id)),
+        )
+        merge = store.memories.merge
+        await merge(MAYA, inc.id, corp.id, now=utc_now())
+        merged = await merge(MAYA, acme.id, corp.id, now=utc_now())
+        assert merged.id == acme.id
+        assert (merged.aliases, merged.atom_count) == (("ACME Inc", "Acme Corp"), 2)
+        assert (merged.first_seen_at, merged.last_seen_at) == (NOON, NOON + DAY)
+        for alias, canonical in ((acme, inc), (inc, acme), (corp, corp), (acme, corp)):
+            assert await merge(MAYA, canonical.id, alias.id, now=utc_now()) == merged
+        for atom in (one, both):
+            found = await store.memories.atom(MAYA, atom.id)
+            assert found is not None
+            assert found.entity_ids == (acme.id,)
+        gone = await store.memories.entity(MAYA, corp.id)
+        assert gone is not None
+        assert (gone.status, gone.merged_into, gone.atom_count) == (EntityStatus.MERGED, inc.id, 0)
+        for name in ("acme", "ACME CORP", "acme inc"):
+            assert await store.memories.entities_named(MAYA, space.id, name) == [merged]
+        [late] = await add(store, space, make_atom("late", entity_ids=(corp.id,)))
+        assert late.entity_ids == (acme.id,)
+        events = [event.subject_id for event in await all_events(store) if event.type == "entity.merged"]
+        assert events == [corp.id, inc.id]
+        elsewhere = await make_entity(store, await make_space(store), "Acme")
+        with pytest.raises(InvalidArgumentError):
+            await merge(MAYA, acme.id, elsewhere.id, now=utc_now())
+        with pytest.raises(NotFoundError):
+            await merge(MAYA, acme.id, "ent_unknown", now=utc_now())
+        with pytest.raises(NotFoundError):
+            await add(store, space, make_atom(entity_ids=(elsewhere.id,)))
+
+    async def test_changes_go_on_from_a_version_and_miss_nothing(self, store: Store) -> None:
+        space = await make_space(store)
+        ann = await make_entity(store, space, "Ann")
+        memories = store.memories
+        first, second = await add(store, space, make_atom("first", embedder="e", vector=HALVES), make_atom("second"))
+        read = await memories.changes(MAYA, space.id, after=-1, embedder="e")
+        assert [row[0] for row in read.atoms] == [first.id, second.id]
+        assert [(seq, bytes(vector)) for seq, vector in read.vectors] == [(1, HALVES)]
+        assert [entity.id for entity in read.entities] == [ann.id]
+        assert (await memories.changes(MAYA, space.id, after=-1, embedder="other")).vectors == []
+        nothing = await memories.changes(MAYA, space.id, after=read.version, embedder="e")
+        assert (nothing.version, len(nothing.atoms), len(nothing.vectors)) == (read.version, 0, 0)
+
+        third = await memories.supersede(MAYA, first.id, make_atom("third", entity_ids=(ann.id,)), now=NOON)
+        await memories.save_vectors(MAYA, space.id, "e", [(2, HALVES)], now=utc_now())
+        more = await memories.changes(MAYA, space.id, after=read.version, embedder="e")
+        assert [row[0] for row in more.atoms] == [first.id, third.id]
+        assert [seq for seq, _, _ in more.closings] == [1]
+        assert [vector[0] for vector in more.vectors] == [2]
+        assert [entity.atom_count for entity in more.entities] == [1]
+        await memories.set_status(MAYA, second.id, AtomStatus.DELETED, now=utc_now())
+        last = await memories.changes(MAYA, space.id, after=more.version, embedder="e")
+        assert [row[0] for row in last.atoms] == [second.id]
+        large = await memories.changes(MAYA, space.id, after=-1, embedder="e", most=2)
+        assert (large.last_seq, len(large.atoms)) == (3, 0)
+
+    async def test_a_reader_beside_many_writers_sees_every_atom_once_in_order(
+        self, store: Store, second: Store
+    ) -> None:
+        space = await make_space(store)
+        seen: list[int] = []
+
+        async def write(store: Store, name: str) -> None:
+            for n in range(15):
+                await add(store, space, make_atom(f"{name} {n}"))
+
+        async def follow() -> None:
+            version = -1
+            while len(seen) < 60:
+                changes = await second.memories.changes(MAYA, space.id, after=version, embedder="")
+                new = [row[-1] for row in changes.atoms if row[-1] > len(seen)]
+                assert new == list(range(len(seen) + 1, len(seen) + 1 + len(new)))
+                seen.extend(new)
+                version = changes.version
+                await asyncio.sleep(0.001)
+
+        writers = [write(opening, f"{n}") for n, opening in enumerate((store, second, store, second))]
+        async with asyncio.timeout(30):
+            await asyncio.gather(follow(), *writers)
+
+    async def test_what_is_not_embedded_by_an_embedder_is_found_the_newest_first(self, store: Store) -> None:
+        space = await make_space(store)
+        atoms = await add(store, space, *[make_atom(str(n), embedder="old", vector=HALVES) for n in range(5)])
+        await store.memories.set_status(MAYA, atoms[3].id, AtomStatus.DELETED, now=utc_now())
+        to_embed = store.memories.to_embed
+
+        async def missing(embedder: str, before: int | None = None, limit: int = 9) -> Sequence[tuple[int, str]]:
+            return await to_embed(MAYA, space.id, embedder=embedder, before=before, limit=limit)
+
+        assert await missing("old") == []
+        assert await missing("new") == [(5, "4"), (3, "2"), (2, "1"), (1, "0")]
+        assert await missing("new", before=3, limit=1) == [(2, "1")]
+        await store.memories.save_vectors(MAYA, space.id, "new", [(5, HALVES), (2, HALVES)], now=utc_now())
+        assert await missing("new") == [(3, "2"), (1, "0")]
+        assert (MAYA, space.id) in await store.memories.all_spaces(after="", limit=100)
+
+    async def test_embedders_keep_their_vectors_beside_each_other_until_the_others_are_forgotten(
+        self, store: Store
+    ) -> None:
+        space = await make_space(store)
+        memories = store.memories
+        await add(store, space, *[make_atom(str(n), embedder="old", vector=HALVES) for n in range(3)])
+        read = await memories.changes(MAYA, space.id, after=-1, embedder="old")
+
+        async def kept(embedder: str, after: int = -1) -> dict[int, bytes]:
+            found = await memories.changes(MAYA, space.id, after=after, embedder=embedder)
+            return {seq: bytes(vector) for seq, vector in found.vectors}
+
+        await memories.save_vectors(MAYA, space.id, "new", [(1, HALVES * 2), (3, HALVES * 2)], now=utc_now())
+        assert await kept("old") == {1: HALVES, 2: HALVES, 3: HALVES}
+        assert await kept("old", after=read.version) == {}
+        assert await kept("new", after=read.version) == {1: HALVES * 2, 3: HALVES * 2}
+        await memories.save_vectors(MAYA, space.id, "new", [(3, HALVES)], now=utc_now())
+        assert await kept("new") == {1: HALVES * 2, 3: HALVES}
+        assert await memories.to_embed(MAYA, space.id, embedder="old", before=None, limit=9) == []
+        await memories.forget_vectors(MAYA, space.id, but="new")
+        assert (await kept("old"), len(await kept("new"))) == ({}, 2)
+
+    async def test_memory_of_another_scope_does_not_exist(self, store: Store) -> None:
+        space = await make_space(store)
+        [atom] = await add(store, space, make_atom("private", embedder="e", vector=HALVES))
+        ann = await make_entity(store, space, "Ann")
+        memories = store.memories
+        for other in OTHERS:
+            assert await memories.space(other, space.id) is None
+            assert await memories.spaces(other) == []
+            assert await memories.atom(other, atom.id) is None
+            assert await memories.entity(other, ann.id) is None
+            assert await memories.to_embed(other, space.id, embedder="x", before=None, limit=9) == []
+            theirs = await make_space(store, other)
+            for attempt in (
+                memories.delete_space(other, space.id, now=utc_now()),
+                memories.add(other, space.id, [make_atom()], now=utc_now()),
+                memories.atoms(other, space.id, AtomFilter(AtomStatus.ACTIVE, utc_now())),
+                memories.atoms(other, theirs.id, AtomFilter(AtomStatus.ACTIVE, utc_now(), before=atom.id)),
+                memories.supersede(other, atom.id, make_atom(), now=utc_now()),
+                memories.set_status(other, atom.id, AtomStatus.DELETED, now=utc_now()),
+                memories.create_entity(other, space.id, EntityDraft("ent_x", EntityType.PLACE, "x"), now=utc_now()),
+                memories.entities(other, space.id),
+                memories.entities_named(other, space.id, "Ann"),
+                memories.merge(other, ann.id, ann.id, now=utc_now()),
+                memories.changes(other, space.id, after=-1, embedder="e"),
+                memories.originals(other, space.id, ["m1"]),
+                memories.save_vectors(other, space.id, "e", [(1, HALVES)], now=utc_now()),
+                memories.forget_vectors(other, space.id, but="none"),
+                memories.add(other, theirs.id, [make_atom(entity_ids=(ann.id,))], now=utc_now()),
+            ):
+                with pytest.raises(NotFoundError):
+                    await attempt
+        assert await memories.atom(MAYA, atom.id) == atom
+        assert await memories.entity(MAYA, ann.id) == ann
+        assert await memories.to_embed(MAYA, space.id, embedder="e", before=None, limit=9) == []
+
+    async def test_every_change_tells_of_itself_in_order(self, store: Store) -> None:
+        space = await make_space(store)
+        [atom] = await add(store, space, make_atom())
+        new = await store.memories.supersede(MAYA, atom.id, make_atom(), now=utc_now())
+        ann = await make_entity(store, space, "Ann")
+        await store.memories.delete_space(MAYA, space.id, now=utc_now())
+        events = await all_events(store)
+        assert [(event.type, event.subject_id) for event in events] == [
+            ("space.created", space.id),
+            ("atom.added", atom.id),
+            ("atom.added", new.id),
+            ("atom.superseded", atom.id),
+            ("entity.created", ann.id),
+            ("space.deleted", space.id),
+        ]
+        assert all(first.position < second.position for first, second in pairwise(events))
+        assert events[3].data == {"space_id": space.id, "superseded_by": new.id}

@@ -1,0 +1,240 @@
+"""JSON schemas and input checks for tools, from a function's signature or from a schema given by hand."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+import typing
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from tellback.errors import ToolSchemaError
+from tellback.tools.context import ToolContext, running
+
+Bind = Callable[[Mapping[str, Any]], tuple[list[Any], dict[str, Any]]]
+"""Checks a call's input and gives the positional and keyword arguments; raises `InvalidInput`."""
+
+
+class InvalidInput(ValueError):
+    """A call's input does not fit the tool's schema; the message is written for the model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """What a function looks like from outside."""
+
+    description: str
+    parameters: dict[str, Any]
+    bind: Bind
+
+
+def signature_of(fn: Callable[..., Any], name: str) -> Signature:
+    """Read type hints and docstring of `fn` into a description, a JSON schema and an input check."""
+    from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+    from pydantic.fields import FieldInfo
+    from pydantic.json_schema import PydanticJsonSchemaWarning
+    from pydantic_core import PydanticUndefined
+
+    if inspect.isclass(fn):
+        raise ToolSchemaError(f"{name!r} is a class: pass a function that makes what the model asks for.")
+    described, about = _docstring(fn)
+    parameters = inspect.signature(fn).parameters
+    hints = _hints(fn, name)
+
+    # Fields are numbered and aliased, so that parameters may be called `_x`, `schema` or `model_name`.
+    fields: dict[str, Any] = {}
+    names: dict[str, inspect.Parameter] = {}
+    checked_defaults: set[str] = set()
+    injected: list[inspect.Parameter] = []
+    extra: typing.Literal["forbid", "allow"] = "forbid"
+    for index, (param_name, parameter) in enumerate(parameters.items()):
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            raise ToolSchemaError(
+                f"Tool {name!r}: *{param_name} cannot be described to a model; take a list parameter instead."
+            )
+        if parameter.kind is parameter.VAR_KEYWORD:
+            extra = "allow"
+            continue
+        if index == 0 and param_name == "self":
+            raise ToolSchemaError(
+                f"Tool {name!r} is a method without its object: pass the bound method, as in tools=[thing.{name}]."
+            )
+        annotation = hints.get(param_name, Any)
+        if annotation is ToolContext:
+            injected.append(parameter)
+            continue
+        default = ... if parameter.default is parameter.empty else parameter.default
+        field_name = f"p{index}"
+        if isinstance(default, FieldInfo):  # written as `x: int = Field(ge=1)`
+            annotation, default = Annotated[annotation, default], default.get_default()
+            default = ... if default is PydanticUndefined else default
+            checked_defaults.add(field_name)
+        elif default is ...:  # the default may be in the annotation, where Python does not see it
+            default = next((m.default for m in getattr(annotation, "__metadata__", ()) if _has_default(m)), ...)
+            checked_defaults.add(field_name)
+        _check_annotation(annotation, param_name, name)
+        about_it: dict[str, Any] = {"description": described[param_name]} if param_name in described else {}
+        fields[field_name] = (annotation, Field(default, alias=param_name, **about_it))
+        names[field_name] = parameter
+
+    model: type[BaseModel] = create_model(f"{name}_input", __config__=ConfigDict(extra=extra), **fields)
+    with warnings.catch_warnings():
+        # A default that is no JSON (a sentinel, a client) is left out of the schema, which is all it should be.
+        warnings.simplefilter("ignore", PydanticJsonSchemaWarning)
+        schema = without_titles(model.model_json_schema(by_alias=True))
+    schema.setdefault("properties", {})
+
+    def bind(values: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        try:
+            checked = model.model_validate(values)
+        except ValidationError as error:
+            raise InvalidInput(explain(error)) from None
+        args: list[Any] = []
+        kwargs: dict[str, Any] = dict(checked.model_extra or {})
+        for parameter in injected:
+            kwargs[parameter.name] = _tool_context(name)
+        given = checked.model_fields_set
+        for field_name, parameter in names.items():
+            if parameter.kind is parameter.POSITIONAL_ONLY:
+                args.append(getattr(checked, field_name))
+            elif field_name in given or field_name in checked_defaults:
+                kwargs[parameter.name] = getattr(checked, field_name)
+        return args, kwargs
+
+    for parameter in injected:
+        if parameter.kind is parameter.POSITIONAL_ONLY:
+            raise ToolSchemaError(f"Tool {name!r}: {parameter.name!r} is a ToolContext; it cannot be positional only.")
+    return Signature(about, schema, bind)
+
+
+def _tool_context(name: str) -> ToolContext:
+    turn = running()
+    if turn is None:
+        raise InvalidInput(f"{name} takes a ToolContext, so only an Agent can run it")
+    return turn.tool_context()
+
+
+def _has_default(metadata: Any) -> bool:
+    from pydantic.fields import FieldInfo
+    from pydantic_core import PydanticUndefined
+
+    return isinstance(metadata, FieldInfo) and metadata.default not in (PydanticUndefined, ...)
+
+
+def binder_for_schema(schema: Mapping[str, Any], name: str) -> Bind:
+    """An input check for a JSON schema written by hand or sent by another program."""
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import SchemaError, best_match
+    from referencing import Registry
+
+    try:
+        Draft202012Validator.check_schema(schema)
+    except SchemaError as error:
+        raise ToolSchemaError(f"Tool {name!r}: its parameters are not a valid JSON schema: {error.message}.") from error
+    validator = Draft202012Validator(schema, registry=Registry())  # a reference elsewhere is not fetched
+
+    def bind(values: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        worst = best_match(validator.iter_errors(values))
+        if worst is not None:
+            where = ".".join(str(step) for step in worst.absolute_path)
+            raise InvalidInput(f"{where}: {worst.message}" if where else worst.message)
+        return [], dict(values)
+
+    return bind
+
+
+def explain(error: Any) -> str:
+    """A pydantic ValidationError in one line per problem, for a model or a person to act on."""
+    lines = []
+    for problem in error.errors(include_url=False, include_context=False, include_input=True):
+        where = ".".join(str(step) for step in problem["loc"]) or "(whole value)"
+        line = f"{where}: {problem['msg']}"
+        if problem["type"] not in ("missing", "extra_forbidden"):
+            line += f", got {problem['input']!r:.80}"
+        lines.append(line)
+    return "; ".join(lines)
+
+
+def without_titles(schema: Any) -> Any:
+    """The schema without pydantic's generated titles, which only cost tokens."""
+    if isinstance(schema, list):
+        return [without_titles(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    cleaned: dict[str, Any] = {}
+    for key, value in schema.items():
+        if key == "title" and isinstance(value, str):
+            continue
+        if key in ("properties", "$defs", "patternProperties") and isinstance(value, dict):
+            cleaned[key] = {name: without_titles(item) for name, item in value.items()}
+        elif key in ("default", "const", "enum", "examples"):
+            cleaned[key] = value
+        else:
+            cleaned[key] = without_titles(value)
+    return cleaned
+
+
+def _hints(fn: Callable[..., Any], name: str) -> dict[str, Any]:
+    target: Any = inspect.unwrap(fn if inspect.isroutine(fn) else type(fn).__call__)
+    while isinstance(fn, functools.partial):
+        fn = target = fn.func
+    # What a tool returns is not described to the model, so that hint need not be resolvable.
+    annotations = {key: value for key, value in getattr(target, "__annotations__", {}).items() if key != "return"}
+    holder = types.SimpleNamespace(__annotations__=annotations)
+    names = getattr(target, "__globals__", {})
+    try:
+        return typing.get_type_hints(holder, names, include_extras=True)
+    except NameError:
+        pass
+    try:
+        return typing.get_type_hints(holder, names, _names_around(target), include_extras=True)
+    except NameError as error:
+        raise ToolSchemaError(
+            f"Tool {name!r}: a type hint cannot be resolved ({error})."
+            " Use @tool where the function is defined, or define the type in the module."
+        ) from error
+
+
+def _names_around(fn: Any) -> dict[str, Any]:
+    """The local names of the function in which `fn` was defined, if it is still running.
+
+    Under `from __future__ import annotations` hints are text, and may name a type that is local to that function.
+    """
+    outer = str(getattr(fn, "__qualname__", "")).rpartition(".<locals>.")[0]
+    frame = inspect.currentframe() if outer else None
+    while frame is not None:
+        if frame.f_code.co_qualname == outer and frame.f_globals is getattr(fn, "__globals__", None):
+            return dict(frame.f_locals)
+        frame = frame.f_back
+    return {}
+
+
+def _check_annotation(annotation: Any, parameter: str, name: str) -> None:
+    from pydantic import TypeAdapter
+    from pydantic.errors import PydanticInvalidForJsonSchema, PydanticSchemaGenerationError, PydanticUserError
+
+    try:
+        TypeAdapter(annotation).json_schema()
+    except (PydanticInvalidForJsonSchema, PydanticSchemaGenerationError, PydanticUserError) as error:
+        raise ToolSchemaError(
+            f"Tool {name!r}: no JSON schema can be made for parameter {parameter!r} of type {annotation!r}."
+            " Use JSON-like types, dataclasses or pydantic models."
+        ) from error
+
+
+def _docstring(fn: Callable[..., Any]) -> tuple[dict[str, str], str]:
+    """Descriptions of the parameters, and of the function."""
+    text = inspect.getdoc(fn) or ""
+    if not text:
+        return {}, ""
+    from docstring_parser import ParseError, parse
+
+    try:
+        parsed = parse(text)
+    except ParseError:
+        return {}, text
+    about = "\n\n".join(part for part in (parsed.short_description, parsed.long_description) if part)
+    return {p.arg_name: " ".join(p.description.split()) for p in parsed.params if p.description}, about

@@ -1,0 +1,175 @@
+"""`Tool`: a function a model may call."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+import types
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, overload
+from weakref import WeakKeyDictionary
+
+from tellback.errors import ConfigurationError, ToolSchemaError
+from tellback.tools.schema import Bind, Signature, binder_for_schema, signature_of
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Tool:
+    """A function a model may call, with the JSON schema of its input.
+
+    Make one with `@tool` or `Tool.from_fn`; or, for a schema of your own, `Tool(name, description, parameters, fn)`
+    with a function that takes the input's properties as keyword arguments. `timeout` is in seconds.
+    A tool that `requires_approval` is not run by the loop: the loop stops and hands the call back.
+
+    >>> def add(x: int, y: int) -> int:
+    ...     "Add two numbers."
+    ...     return x + y
+    >>> Tool.from_fn(add).parameters["required"]
+    ['x', 'y']
+    """
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+    fn: Callable[..., Any]
+    timeout: float | None = None
+    requires_approval: bool = False
+    bind: Bind = field(default=None, repr=False)  # type: ignore[assignment]
+    is_async: bool = field(init=False, repr=False, default=False)
+
+    def __post_init__(self) -> None:
+        if not _NAME.match(self.name):
+            raise ToolSchemaError(
+                f"{self.name!r} cannot be a tool's name: providers take 1 to 64 letters, digits, '_' and '-'."
+            )
+        if self.bind is None:
+            object.__setattr__(self, "bind", binder_for_schema(self.parameters, self.name))
+        call = self.fn if inspect.isroutine(self.fn) else getattr(self.fn, "__call__", self.fn)  # noqa: B004
+        object.__setattr__(self, "is_async", inspect.iscoroutinefunction(_unwrap_partial(call)))
+
+    @classmethod
+    def from_fn(
+        cls,
+        fn: Callable[..., Any],
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        timeout: float | None = None,
+        requires_approval: bool = False,
+    ) -> Tool:
+        """Make a tool of a function, its schema read from type hints and docstring.
+
+        >>> Tool.from_fn(len, name="length", description="How long a list is.").name
+        'length'
+        """
+        if isinstance(fn, Tool):
+            return fn
+        tool_name = name or _name_of(fn)
+        try:
+            signature = _signature(fn, tool_name)
+        except (TypeError, ValueError) as error:
+            raise ToolSchemaError(f"Tool {tool_name!r}: the signature of {fn!r} cannot be read: {error}") from error
+        return cls(
+            name=tool_name,
+            description=signature.description if description is None else description,
+            parameters=signature.parameters,
+            fn=fn,
+            timeout=timeout,
+            requires_approval=requires_approval,
+            bind=signature.bind,
+        )
+
+    @property
+    def input_schema(self) -> Mapping[str, Any]:
+        """The same as `parameters`."""
+        return self.parameters
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function itself, as if it were not a tool."""
+        return self.fn(*args, **kwargs)
+
+
+@overload
+def tool(fn: Callable[..., Any], /) -> Tool: ...
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    timeout: float | None = None,
+    requires_approval: bool = False,
+) -> Callable[[Callable[..., Any]], Tool]: ...
+def tool(
+    fn: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    timeout: float | None = None,
+    requires_approval: bool = False,
+) -> Tool | Callable[[Callable[..., Any]], Tool]:
+    """Decorate a function to make it a tool; it can still be called as before.
+
+    >>> @tool
+    ... def shout(text: str) -> str:
+    ...     "Say it louder."
+    ...     return text.upper()
+    >>> shout("hi"), shout.description
+    ('HI', 'Say it louder.')
+    """
+    make = functools.partial(
+        Tool.from_fn, name=name, description=description, timeout=timeout, requires_approval=requires_approval
+    )
+    return make if fn is None else make(fn)
+
+
+def as_tool(entry: Tool | Callable[..., Any]) -> Tool:
+    """A tool as it is, or one made of a plain function."""
+    if isinstance(entry, Tool):
+        return entry
+    if not callable(entry):
+        raise ConfigurationError(f"{entry!r} is not a tool: pass a function or a Tool.")
+    return Tool.from_fn(entry)
+
+
+# A signature takes a millisecond to read, so it is read once per function. It must not hold the function itself, nor
+# the object behind a method, or neither would ever be freed.
+_signatures: WeakKeyDictionary[Any, dict[tuple[bool, str], Signature]] = WeakKeyDictionary()
+
+
+def _signature(fn: Callable[..., Any], name: str) -> Signature:
+    if not isinstance(fn, types.FunctionType | types.MethodType):
+        return signature_of(fn, name)
+    bound = isinstance(fn, types.MethodType)
+    known = _signatures.setdefault(getattr(fn, "__func__", fn), {})
+    if (bound, name) not in known:
+        known[bound, name] = signature_of(fn, name)
+    return known[bound, name]
+
+
+def tools_by_name(entries: Iterable[Tool | Callable[..., Any]]) -> dict[str, Tool]:
+    """Tools keyed by name; two with one name are an error, since the model could not tell them apart."""
+    found: dict[str, Tool] = {}
+    for entry in entries:
+        made = as_tool(entry)
+        if made.name in found and found[made.name].fn != made.fn:
+            raise ConfigurationError(f"Two tools are called {made.name!r}; give one another name with @tool(name=...).")
+        found[made.name] = made
+    return found
+
+
+def _name_of(fn: Callable[..., Any]) -> str:
+    name = getattr(_unwrap_partial(fn), "__name__", type(fn).__name__)
+    if name == "<lambda>":
+        raise ToolSchemaError("A lambda has no name for the model to use: pass name=..., or define a function.")
+    return str(name)
+
+
+def _unwrap_partial(fn: Any) -> Any:
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    return fn

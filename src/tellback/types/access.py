@@ -1,0 +1,58 @@
+"""Who may use a server: API keys."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal, TypeAlias, get_args
+
+Role: TypeAlias = Literal["user", "app", "admin"]
+ROLES: tuple[Role, ...] = get_args(Role)
+"""What a key lets its holder be: one user, any user of an app, or who runs the app."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKey:
+    """An API key, without its secret.
+
+    One of the role "user" is fixed to `user_id`; others act for any user of their tenant and app. `rate_limit` is in
+    requests a minute; None is what the server has for all.
+
+    >>> from tellback.types.times import as_utc
+    >>> key = ApiKey("key_1", "web", "acme", "support", "app", as_utc("2026-03-01T12:00:00Z"))
+    >>> key.is_valid(as_utc("2027-01-01T00:00:00Z"))
+    True
+    """
+
+    id: str
+    name: str
+    tenant_id: str
+    app_id: str
+    role: Role
+    created_at: datetime
+    user_id: str | None = None
+    expires_at: datetime | None = None
+    revoked_at: datetime | None = None
+    rate_limit: int | None = None
+
+    def is_valid(self, now: datetime) -> bool:
+        """Whether it opens anything at that moment."""
+        return self.revoked_at is None and not self.is_expired(now)
+
+    def is_expired(self, now: datetime) -> bool:
+        """Whether its time is over."""
+        return self.expires_at is not None and now >= self.expires_at
+
+
+@dataclass(frozen=True, slots=True)
+class NewApiKey:
+    """A key that was just made, with its secret: nobody can show that again.
+
+    >>> from tellback.types.times import as_utc
+    >>> made = NewApiKey(ApiKey("key_1", "web", "acme", "support", "app", as_utc("2026-03-01T12:00:00Z")), "rk_...")
+    >>> made.key.role, "rk_" in repr(made)
+    ('app', False)
+    """
+
+    key: ApiKey
+    secret: str = field(repr=False)

@@ -1,0 +1,305 @@
+"""Content blocks: what a message in the log is made of.
+
+A block is a frozen value that also reads as a mapping of the fields that are set, so `block.text`, `block["text"]`
+and `dict(block)` all work, and a block equals the mapping it can be made of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+from tellback.types.messages import Message, MessagePart, ToolCall, flatten_parts, message_text
+
+
+class _Block(Mapping[str, Any]):
+    """Reads a block as a mapping of the fields that are not None."""
+
+    __slots__ = ()
+
+    def __getitem__(self, key: str) -> Any:
+        value = getattr(self, key) if key in _KEYS[type(self)] else None
+        if value is None:
+            raise KeyError(key)
+        return value
+
+    def __iter__(self) -> Iterator[str]:
+        return (key for key in _KEYS[type(self)] if getattr(self, key) is not None)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TextBlock(_Block):
+    """Words.
+
+    >>> TextBlock("Hello") == {"type": "text", "text": "Hello"}
+    True
+    """
+
+    type: ClassVar[str] = "text"
+
+    text: str
+    meta: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MediaBlock(_Block):
+    """An image, a recording or a file: `type` says which. `data` is base64, where there is no `url`.
+
+    >>> MediaBlock("image", url="https://example.com/cat.png", mime_type="image/png")["mime_type"]
+    'image/png'
+    """
+
+    type: str
+    url: str | None = None
+    data: str | None = None
+    mime_type: str | None = None
+    name: str | None = None
+    text: str | None = None
+    meta: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ToolUseBlock(_Block):
+    """The assistant's wish to call a tool.
+
+    >>> ToolUseBlock("tu_1", "lookup", {"order": 7})["arguments"]
+    {'order': 7}
+    """
+
+    type: ClassVar[str] = "tool_use"
+
+    id: str
+    name: str
+    arguments: Mapping[str, Any]
+    invalid_input: str | None = None
+    meta: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ToolResultBlock(_Block):
+    """What a tool gave: text, and `parts` where it gave more than text.
+
+    >>> ToolResultBlock("tu_1", "shipped").is_error
+    False
+    """
+
+    type: ClassVar[str] = "tool_result"
+
+    tool_use_id: str
+    content: str
+    is_error: bool = False
+    tool_name: str | None = None
+    parts: tuple[ContentBlock, ...] | None = None
+
+
+_KEYS: Mapping[type, tuple[str, ...]] = {
+    kind: tuple(dict.fromkeys(("type", *(field.name for field in fields(kind)))))
+    for kind in (TextBlock, MediaBlock, ToolUseBlock, ToolResultBlock)
+}
+
+ContentBlock = TextBlock | MediaBlock | ToolUseBlock | ToolResultBlock
+"""One piece of a message in the log."""
+
+Content = str | ContentBlock | MessagePart | Mapping[str, Any] | Sequence[Any]
+"""What may be given as a message's content: text, a block, or a list of blocks, parts, mappings and texts."""
+
+_MEDIA = ("image", "audio", "file")
+_OTHER_NAMES: Mapping[Any, str] = {
+    "mimeType": "mime_type",
+    "mime": "mime_type",
+    "toolUseId": "tool_use_id",
+    "toolName": "tool_name",
+    "isError": "is_error",
+    "input": "arguments",
+}
+
+
+def as_blocks(content: Content) -> tuple[ContentBlock, ...]:
+    """Whatever was given as content, as blocks; raises TypeError for what is none.
+
+    >>> as_blocks(["Look:", {"type": "image", "url": "https://example.com/cat.png"}])[1].type
+    'image'
+    """
+    if isinstance(content, str):
+        return (TextBlock(content),)
+    if isinstance(content, _Block | MessagePart | Mapping):
+        return (_as_block(content),)
+    if isinstance(content, Sequence) and not isinstance(content, bytes | bytearray):
+        return tuple(map(_as_block, content))
+    raise TypeError(f"content is a text or a list of blocks, not {content!r:.80}")
+
+
+def _as_block(item: Any) -> ContentBlock:
+    if isinstance(item, str):
+        return TextBlock(item)
+    if isinstance(item, MessagePart):
+        return _checked(_from_part(item), item)
+    if isinstance(item, TextBlock | MediaBlock | ToolUseBlock | ToolResultBlock):
+        return _checked(item, item)
+    if not isinstance(item, Mapping):
+        raise TypeError(f"a block is a mapping with a 'type', not {item!r:.80}")
+    given: dict[str, Any] = {str(_OTHER_NAMES.get(name, name)): value for name, value in item.items()}
+    kind = given.pop("type", None)
+    if kind not in (*_MEDIA, "text", "tool_use", "tool_result"):
+        known = f"text, {', '.join(_MEDIA)}, tool_use or tool_result"
+        raise TypeError(f"unknown block type {kind!r} in {item!r:.120}: use {known}")
+    try:
+        block = _made(kind, given)
+    except TypeError as error:
+        raise TypeError(f"not a {kind} block: {item!r:.120} ({str(error).partition(') ')[2] or error})") from None
+    return _checked(block, item)
+
+
+def _made(kind: str, given: dict[str, Any]) -> ContentBlock:
+    if kind == "text":
+        return TextBlock(**given)
+    if kind == "tool_use":
+        return ToolUseBlock(**{"arguments": {}, **given})
+    if kind != "tool_result":
+        return MediaBlock(kind, **given)
+    content, parts = given.pop("content", ""), given.pop("parts", None)
+    if parts is None and not isinstance(content, str):
+        parts = content
+    if parts is not None:
+        parts = as_blocks(parts)
+        if not isinstance(content, str):
+            content = flatten_parts([to_part(part) for part in parts])
+    return ToolResultBlock(**{"content": content, "parts": parts, "is_error": False, **given})
+
+
+_TEXTS = ("text", "url", "data", "mime_type", "name", "id", "tool_use_id", "tool_name", "content", "invalid_input")
+_NEEDED = {"text": ("text",), "tool_use": ("id", "name", "arguments"), "tool_result": ("tool_use_id", "content")}
+
+
+def _checked(block: ContentBlock, given: Any) -> ContentBlock:
+    """The block, if what it holds is of the right types: it would come back as something else, or not at all."""
+    problem = None
+    for name in _KEYS[type(block)]:
+        value = getattr(block, name)
+        if value is None and name not in _NEEDED.get(block.type, ()):
+            continue
+        if name in _TEXTS and not isinstance(value, str):
+            problem = f"{name} is a text"
+        elif name in ("meta", "arguments") and not isinstance(value, Mapping):
+            problem = f"{name} is a mapping"
+        elif name == "is_error" and not isinstance(value, bool):
+            problem = "is_error is true or false"
+        elif name == "parts" and not all(isinstance(part, TextBlock | MediaBlock) for part in value):
+            problem = "parts are text or media blocks"
+    if problem is None and isinstance(block, MediaBlock) and block.url is None and block.data is None:
+        problem = "it needs a url or data"
+    if problem is not None:
+        raise TypeError(f"not a {block.type} block: {given!r:.120} ({problem})")
+    return block
+
+
+def stored_blocks(stored: Sequence[Mapping[str, Any]]) -> tuple[ContentBlock, ...]:
+    """Blocks as they were stored. Never fails: one of a kind this release does not know is read as media."""
+    return tuple(map(_stored, stored))
+
+
+def _stored(block: Mapping[str, Any]) -> ContentBlock:
+    match block:
+        case {"type": "text", "text": text}:
+            return TextBlock(text, block.get("meta"))
+        case {"type": "tool_use", "id": id, "name": name}:
+            arguments = block.get("arguments", {})
+            return ToolUseBlock(id, name, arguments, block.get("invalid_input"), block.get("meta"))
+        case {"type": "tool_result", "tool_use_id": id}:
+            parts = block.get("parts")
+            return ToolResultBlock(
+                tool_use_id=id,
+                content=block.get("content", ""),
+                is_error=block.get("is_error", False),
+                tool_name=block.get("tool_name"),
+                parts=None if parts is None else stored_blocks(parts),
+            )
+    known = {name: value for name, value in block.items() if name in _KEYS[MediaBlock]}
+    return MediaBlock(**{"type": "unknown", **known})
+
+
+def _from_part(part: MessagePart) -> ContentBlock:
+    if part.kind == "text":
+        return TextBlock(part.text or "", part.meta)
+    return MediaBlock(part.kind, part.url, part.data, part.mime, part.name, part.text, part.meta)
+
+
+def to_part(block: ContentBlock) -> MessagePart:
+    """A text or media block as a part of a chat message."""
+    if isinstance(block, TextBlock):
+        return MessagePart("text", block.text, meta=block.meta)
+    if isinstance(block, MediaBlock):
+        return MessagePart(block.type, block.text, block.mime_type, block.data, block.url, block.name, block.meta)
+    raise TypeError(f"a {block.type} block is not a part of a message")
+
+
+def blocks_text(blocks: Sequence[ContentBlock]) -> str:
+    """The words in the blocks, also those a tool gave, and nothing else.
+
+    >>> blocks_text(as_blocks(["a", {"type": "image", "url": "u"}, "b"]))
+    'a\\n\\nb'
+    """
+    if len(blocks) == 1 and isinstance(blocks[0], TextBlock):
+        return blocks[0].text
+    words = [
+        block.text if isinstance(block, TextBlock) else block.content
+        for block in blocks
+        if isinstance(block, TextBlock | ToolResultBlock)
+    ]
+    return "\n\n".join(filter(None, words))
+
+
+def message_blocks(message: Message) -> tuple[ContentBlock, ...]:
+    """A chat message's content as blocks."""
+    if message.role == "tool":
+        parts = None if message.parts is None else tuple(map(_from_part, message.parts))
+        text = message.content if isinstance(message.content, str) else message_text(message)
+        return (ToolResultBlock(message.tool_call_id or "", text, message.is_error, message.name, parts),)
+    blocks: list[ContentBlock] = []
+    if message.parts:
+        blocks.extend(map(_from_part, message.parts))
+    elif message.content:
+        blocks.append(TextBlock(message_text(message)))
+    calls = message.tool_calls
+    return (*blocks, *(ToolUseBlock(call.id, call.name, call.input, call.invalid_input, call.meta) for call in calls))
+
+
+def chat_messages(role: str, blocks: Sequence[ContentBlock], meta: Mapping[str, Any] | None = None) -> list[Message]:
+    """Blocks as chat messages: the inverse of `message_blocks`.
+
+    One message, unless the blocks hold several tool results, or results beside something else: chat messages carry
+    each result on its own.
+    """
+    results = [_result_message(block, meta) for block in blocks if isinstance(block, ToolResultBlock)]
+    if results and len(results) == len(blocks):
+        return results
+    calls = tuple(
+        [
+            ToolCall(block.id, block.name, block.arguments, block.invalid_input, block.meta)
+            for block in blocks
+            if isinstance(block, ToolUseBlock)
+        ]
+    )
+    shown = [block for block in blocks if isinstance(block, TextBlock | MediaBlock)]
+    if len(shown) == 1 and isinstance(shown[0], TextBlock) and shown[0].meta is None:
+        said = Message(role, shown[0].text, tool_calls=calls, meta=meta)
+    else:
+        parts = tuple(map(to_part, shown))
+        said = Message(role, flatten_parts(parts), parts or None, calls, meta=meta)
+    return [*results, said]
+
+
+def _result_message(block: ToolResultBlock, meta: Mapping[str, Any] | None) -> Message:
+    return Message(
+        "tool",
+        block.content,
+        None if block.parts is None else tuple(map(to_part, block.parts)),
+        tool_call_id=block.tool_use_id,
+        name=block.tool_name,
+        is_error=block.is_error,
+        meta=meta,
+    )

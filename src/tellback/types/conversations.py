@@ -1,0 +1,211 @@
+"""The values of the conversation log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+from tellback.types.blocks import Content, ContentBlock, ToolUseBlock, blocks_text, chat_messages
+from tellback.types.context import WorkingContext
+from tellback.types.memory import Atom
+from tellback.types.messages import Message, ToolCall
+from tellback.types.replies import ChatUsage
+from tellback.types.scope import Scope, Scoped
+from tellback.types.turns import TurnProblem
+
+Visibility = Literal["user", "internal", "hidden"]
+VISIBILITIES: tuple[Visibility, ...] = ("user", "internal", "hidden")
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation(Scoped):
+    """A conversation as it stood when it was read.
+
+    `last_seq` is the number of its newest message, so it counts them; `turns` counts its turns. The rolling summary
+    covers the messages up to `rolling_summary_until_seq`. With `close_after` it is closed by itself once nothing has
+    happened in it for that long.
+    """
+
+    id: str
+    scope: Scope
+    namespace: str
+    status: str
+    created_at: datetime
+    updated_at: datetime
+    title: str | None = None
+    session_id: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    closed_at: datetime | None = None
+    last_seq: int = 0
+    turns: int = 0
+    rolling_summary: str | None = None
+    rolling_summary_until_seq: int = 0
+    summarized_turns: int = 0
+    close_after: timedelta | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether messages can still be appended."""
+        return self.status == "open"
+
+
+@dataclass(frozen=True, slots=True)
+class MessageDraft:
+    """A message about to be appended: everything but its place in the log."""
+
+    id: str
+    role: str
+    content: tuple[ContentBlock, ...]
+    created_at: datetime
+    visibility: str = "user"
+    stop_reason: str | None = None
+    model: str | None = None
+    provider: str | None = None
+    usage: ChatUsage | None = None
+    trace_id: str | None = None
+    idempotency_key: str | None = None
+    meta: Mapping[str, Any] | None = None
+    metadata: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMessage:
+    """A message in the log. It never changes.
+
+    `seq` counts from 1 without gaps in its conversation; all messages of a turn share `turn_id`. `content` is a tuple
+    of blocks; `text` is the words among them, `messages` the same as a model is sent it. `metadata` is the
+    application's own, and `meta` the state that a provider wants back.
+    """
+
+    id: str
+    conversation_id: str
+    seq: int
+    turn_id: str
+    role: str
+    content: tuple[ContentBlock, ...] = field(hash=False)
+    created_at: datetime
+    visibility: str = "user"
+    stop_reason: str | None = None
+    model: str | None = None
+    provider: str | None = None
+    usage: ChatUsage | None = None
+    trace_id: str | None = None
+    idempotency_key: str | None = None
+    meta: Mapping[str, Any] | None = field(default=None, repr=False)
+    metadata: Mapping[str, Any] | None = field(default=None, repr=False)
+
+    @property
+    def text(self) -> str:
+        """The words of the message."""
+        return blocks_text(self.content)
+
+    @property
+    def tool_calls(self) -> tuple[ToolCall, ...]:
+        """The tools it calls."""
+        return self.messages[-1].tool_calls if any(isinstance(b, ToolUseBlock) for b in self.content) else ()
+
+    @property
+    def messages(self) -> list[Message]:
+        """It as chat messages, with the state a provider wants back: one, unless it holds several tool results."""
+        return chat_messages(self.role, self.content, self.meta)
+
+
+@dataclass(frozen=True, slots=True)
+class AssistantTurn:
+    """The assistant's side of a turn that you ran yourself, for `append_turn`.
+
+    >>> AssistantTurn("Hello!", model="claude-sonnet-5", usage={"input_tokens": 12, "output_tokens": 3}).model
+    'claude-sonnet-5'
+    """
+
+    content: Content
+    stop_reason: str | None = None
+    model: str | None = None
+    provider: str | None = None
+    usage: ChatUsage | Mapping[str, Any] | None = None
+    trace_id: str | None = None
+    visibility: str = "user"
+    created_at: datetime | str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AppendedTurn:
+    """What `append_turn` stored: both messages share `turn_id`."""
+
+    turn_id: str
+    user_message: StoredMessage
+    assistant_message: StoredMessage
+
+
+@dataclass(frozen=True, slots=True)
+class ToolInvocation:
+    """A tool call of a turn and what came of it; `content` is None while it waits for approval."""
+
+    id: str
+    name: str
+    arguments: Mapping[str, Any]
+    content: str | None = None
+    is_error: bool = False
+
+    @property
+    def tool_name(self) -> str:
+        """The same as `name`."""
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class TurnOutcome:
+    """How a turn ended. `str(outcome)` is the answer.
+
+    `status` is "completed", "max_cycles" (the cap was reached, and the model asked to answer without more tools),
+    "approval" (calls in `pending` wait for a decision) or "truncated" (the provider's output limit cut the answer).
+    `model_calls` counts the replies of the model. `appended_messages` are the user's message and what this run added to
+    the log, in order. `context` is what was remembered, if that was asked for, and `problems` is what failed without
+    ending the turn.
+    """
+
+    status: str
+    text: str
+    turn_id: str
+    conversation_id: str
+    appended_messages: tuple[StoredMessage, ...]
+    aggregate_usage: ChatUsage
+    tool_invocations: tuple[ToolInvocation, ...] = ()
+    total_latency_ms: int = 0
+    stop_reason: str = "end_turn"
+    pending: tuple[ToolCall, ...] = ()
+    output: Any = None
+    model_calls: int = 0
+    context: WorkingContext | None = field(default=None, repr=False)
+    problems: tuple[TurnProblem, ...] = ()
+
+    @property
+    def atoms_used(self) -> tuple[Atom, ...]:
+        """The memories that the model was given."""
+        return () if self.context is None else self.context.atoms_used
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True, slots=True)
+class RollingSummary:
+    """What a refresh of the rolling summary gave; `outcome` is "refreshed", or "unchanged" if there was nothing new."""
+
+    outcome: str
+    rolling_summary: str | None
+    rolling_summary_until_seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One change, as told to subscribers. `position` is the cursor to go on from; `subject_id` names what changed."""
+
+    position: int
+    type: str
+    scope: Scope
+    subject_id: str
+    data: Mapping[str, Any]
+    created_at: datetime

@@ -1,0 +1,162 @@
+"""Jobs: work that is kept until it is done, and what it cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, overload
+
+from tellback.types.ids import new_id
+from tellback.types.replies import ChatUsage
+from tellback.types.scope import Scope, Scoped
+
+
+class JobStatus(StrEnum):
+    """How far a job has come. A failed or cancelled one is not run again unless someone asks for it."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more happens to it by itself."""
+        return self not in (JobStatus.QUEUED, JobStatus.RUNNING)
+
+
+@dataclass(frozen=True, slots=True)
+class Job(Scoped):
+    """The extraction of one window of a conversation into one space, as it stood when it was read.
+
+    The window is the messages from `from_seq` to `to_seq`. `attempts` counts how often it was begun since it
+    was queued, `runs` how often at all. `error` says why
+    the last attempt failed, and `raw_output` keeps what the model had said, if it could not be read. `result` counts
+    what a job that is done has changed.
+    """
+
+    id: str
+    scope: Scope
+    kind: str
+    status: JobStatus
+    conversation_id: str
+    binding_id: str
+    memory_space_id: str
+    extraction_version: str
+    from_seq: int
+    to_seq: int
+    created_at: datetime
+    updated_at: datetime
+    due_at: datetime
+    attempts: int = 0
+    finished_at: datetime | None = None
+    error: str | None = None
+    raw_output: str | None = field(default=None, repr=False)
+    result: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    runs: int = field(default=0, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ExtractionRun(Sequence[Job]):
+    """What `run_extraction_for_conversation` set going: a job for each binding, space and window.
+
+    There is none if nothing was said yet. `id` and `status` are those of `job`, the first that is not done or else the
+    last one.
+    """
+
+    jobs: tuple[Job, ...]
+
+    @property
+    def job(self) -> Job | None:
+        """The first job that is not done, or the last one."""
+        last = self.jobs[-1] if self.jobs else None
+        return next((job for job in self.jobs if job.status is not JobStatus.DONE), last)
+
+    @property
+    def id(self) -> str | None:
+        """The id of `job`."""
+        return None if self.job is None else self.job.id
+
+    @property
+    def status(self) -> JobStatus:
+        """The status of `job`."""
+        return JobStatus.DONE if self.job is None else self.job.status
+
+    @overload
+    def __getitem__(self, place: int) -> Job: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[Job]: ...
+    def __getitem__(self, place: int | slice) -> Job | Sequence[Job]:
+        return self.jobs[place]
+
+    def __len__(self) -> int:
+        return len(self.jobs)
+
+    def __iter__(self) -> Iterator[Job]:
+        return iter(self.jobs)
+
+
+@dataclass(frozen=True, slots=True)
+class UsageRecord(Scoped):
+    """What one model call for memory cost. `purpose` is "extraction", "reconciliation" or "summary".
+
+    `cost_usd` is None where no price is known.
+    """
+
+    id: str
+    scope: Scope
+    purpose: str
+    created_at: datetime
+    job_id: str | None = None
+    conversation_id: str | None = None
+    model: str | None = None
+    provider: str | None = None
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost_usd: float | None = None
+
+    @classmethod
+    def of(
+        cls,
+        usage: ChatUsage,
+        scope: Scope,
+        purpose: str,
+        now: datetime,
+        *,
+        conversation_id: str | None = None,
+        job_id: str | None = None,
+    ) -> UsageRecord:
+        """The record of a call."""
+        return cls(
+            id=new_id("use"),
+            scope=scope,
+            purpose=purpose,
+            created_at=now,
+            job_id=job_id,
+            conversation_id=conversation_id,
+            model=usage.model,
+            provider=usage.provider,
+            input_tokens=usage.input_tokens or 0,
+            output_tokens=usage.output_tokens or 0,
+            cost_usd=usage.cost_usd,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class UsageTotal:
+    """Several calls added up: those of one `purpose` and `model` of one scope.
+
+    `cost_usd` is the sum of what has a price; `unpriced_calls` counts what has none.
+    """
+
+    scope: Scope
+    purpose: str
+    model: str | None
+    calls: int
+    input_tokens: int
+    output_tokens: int
+    cost_usd: float
+    unpriced_calls: int

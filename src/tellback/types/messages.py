@@ -1,0 +1,337 @@
+"""Messages, their parts, and the tool calls in them: frozen values, equal by content."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+from urllib.parse import unquote_to_bytes
+
+from tellback.types.jsontext import parse_arguments
+
+PartKind = Literal["text", "image", "audio", "file", "tool-result"]
+Role = Literal["user", "assistant", "system", "tool"]
+
+
+@dataclass(frozen=True, slots=True)
+class MessagePart:
+    """One piece of a message that is more than text.
+
+    `data` is base64; `url` is used instead when the part lives elsewhere. `meta` holds hints for one
+    provider, such as `{"cache_control": {"type": "ephemeral"}}` (Anthropic) or `{"detail": "low"}` (OpenAI).
+
+    >>> MessagePart(kind="text", text="hello").text
+    'hello'
+    """
+
+    kind: PartKind | str
+    text: str | None = None
+    mime: str | None = None
+    data: str | None = None
+    url: str | None = None
+    name: str | None = None
+    meta: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A model's wish to call a tool.
+
+    `invalid_input` holds the raw text when the model wrote arguments that are not a JSON object;
+    `input` is then empty, and dispatch answers with an error result. `meta` is provider state
+    that must travel back with the call; neither takes part in equality.
+
+    >>> ToolCall(id="call_1", name="add", input={"x": 1, "y": 2}).name
+    'add'
+    """
+
+    id: str
+    name: str
+    input: Mapping[str, Any] = field(default_factory=dict)
+    invalid_input: str | None = field(default=None, compare=False)
+    meta: Mapping[str, Any] | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """What a tool call gave: `content` is the text for the model, `value` what the function returned.
+
+    >>> ToolResult(id="call_1", content="3").is_error
+    False
+    """
+
+    id: str
+    content: str
+    is_error: bool = False
+    name: str = ""
+    parts: tuple[MessagePart, ...] | None = None
+    value: Any = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message of a conversation, the same for every provider.
+
+    `role` is "user", "assistant", "system" or "tool". When `parts` is set, `content` is the plain-text
+    fallback. `name` and `is_error` belong to tool results. `meta` carries provider state (signed thinking
+    blocks and the like) that must be sent back unchanged; it takes no part in equality.
+
+    >>> Message(role="user", content="Hi") == user_message("Hi")
+    True
+    """
+
+    role: Role | str
+    content: Any = ""
+    parts: tuple[MessagePart, ...] | None = None
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str | None = None
+    name: str | None = None
+    is_error: bool = False
+    meta: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if type(self.tool_calls) is not tuple:
+            object.__setattr__(self, "tool_calls", tuple(self.tool_calls or ()))
+        if self.parts is not None and type(self.parts) is not tuple:
+            object.__setattr__(self, "parts", tuple(self.parts))
+
+
+def text_part(text: str) -> MessagePart:
+    """A text part.
+
+    >>> text_part("hello").kind
+    'text'
+    """
+    return MessagePart(kind="text", text=text)
+
+
+def image_part(
+    *,
+    url: str | None = None,
+    data: bytes | str | None = None,
+    mime: str | None = None,
+    name: str | None = None,
+    meta: Mapping[str, Any] | None = None,
+) -> MessagePart:
+    """An image, by `url` or by its `data` (bytes, or base64 text) and `mime`.
+
+    >>> image_part(data=b"...", mime="image/png").data
+    'Li4u'
+    """
+    return _media_part("image", url, data, mime, name, meta)
+
+
+def audio_part(
+    *,
+    url: str | None = None,
+    data: bytes | str | None = None,
+    mime: str | None = None,
+    name: str | None = None,
+    meta: Mapping[str, Any] | None = None,
+) -> MessagePart:
+    """A recording, by `url` or by its `data` and `mime`.
+
+    >>> audio_part(url="https://example.com/a.mp3").kind
+    'audio'
+    """
+    return _media_part("audio", url, data, mime, name, meta)
+
+
+def file_part(
+    *,
+    url: str | None = None,
+    data: bytes | str | None = None,
+    mime: str | None = None,
+    name: str | None = None,
+    meta: Mapping[str, Any] | None = None,
+) -> MessagePart:
+    """A document, by `url` or by its `data` and `mime`.
+
+    >>> file_part(data=b"%PDF-1.7", mime="application/pdf", name="bill.pdf").name
+    'bill.pdf'
+    """
+    return _media_part("file", url, data, mime, name, meta)
+
+
+def _media_part(
+    kind: str,
+    url: str | None,
+    data: bytes | str | None,
+    mime: str | None,
+    name: str | None,
+    meta: Mapping[str, Any] | None,
+) -> MessagePart:
+    if (url is None) == (data is None):
+        raise ValueError(f"{kind}_part takes either url= or data=, and exactly one of them.")
+    if url is not None and url.startswith("data:"):
+        found, data = split_data_url(url)
+        url, mime = None, mime or found
+    if data is not None and not mime:
+        raise ValueError(f"{kind}_part(data=...) needs mime=, such as 'image/png'.")
+    encoded = base64.b64encode(data).decode("ascii") if isinstance(data, bytes) else data
+    return MessagePart(kind=kind, url=url, data=encoded, mime=mime, name=name, meta=meta)
+
+
+def split_data_url(url: str) -> tuple[str | None, str]:
+    """Media type and base64 data of a `data:` URL.
+
+    >>> split_data_url("data:image/gif;base64,R0lG")
+    ('image/gif', 'R0lG')
+    """
+    head, _, data = url.removeprefix("data:").partition(",")
+    mime, *flags = head.split(";")
+    if "base64" not in flags:
+        data = base64.b64encode(unquote_to_bytes(data)).decode("ascii")
+    return mime or None, data
+
+
+def as_message(message: Message | Mapping[str, Any]) -> Message:
+    """A message as it is, or made of an equivalent mapping.
+
+    >>> as_message({"role": "user", "content": "Hi"}) == user_message("Hi")
+    True
+    """
+    if isinstance(message, Message):
+        return message
+    if not isinstance(message, Mapping):
+        raise TypeError(f"a message is a Message or a mapping with 'role' and 'content', not {message!r:.80}")
+    fields = dict(message)
+    if "role" not in fields:
+        raise TypeError(f"a message needs a 'role', such as 'user'; this one has none: {message!r:.120}")
+    unknown = [name for name in fields if name not in Message.__dataclass_fields__]
+    if unknown:
+        raise TypeError(f"a message has {', '.join(Message.__dataclass_fields__)}, but not {', '.join(unknown)}")
+    if fields.get("tool_calls"):
+        fields["tool_calls"] = tuple(map(as_tool_call, fields["tool_calls"]))
+    if isinstance(fields.get("content"), list) and not fields.get("parts"):
+        fields["parts"] = fields["content"]
+    if fields.get("parts"):
+        fields["parts"] = tuple(map(_as_part, fields["parts"]))
+        if not isinstance(fields.get("content"), str):
+            fields["content"] = flatten_parts(fields["parts"])
+    return Message(**fields)
+
+
+def _as_part(part: Any) -> MessagePart:
+    """A part, one of its mappings, or one in the words of OpenAI's API."""
+    if isinstance(part, MessagePart):
+        return part
+    if isinstance(part, str):
+        return text_part(part)
+    match dict(part):
+        case {"kind": _}:
+            return MessagePart(**part)
+        case {"type": "text", "text": str(text)}:
+            return text_part(text)
+        case {"type": "image_url", "image_url": {"url": str(url)}}:
+            return image_part(url=url)
+    raise TypeError(f"not a part of a message: {part!r:.120}; a part has {', '.join(MessagePart.__dataclass_fields__)}")
+
+
+def as_tool_call(call: ToolCall | Mapping[str, Any]) -> ToolCall:
+    """A tool call as it is, or made of an equivalent mapping.
+
+    >>> as_tool_call({"id": "c1", "name": "add", "input": {"x": 1}}).name
+    'add'
+    """
+    if isinstance(call, ToolCall):
+        return call
+    match dict(call):
+        case {"id": id, "function": {"name": name, "arguments": str(arguments)}}:  # in the words of OpenAI's API
+            value, invalid = parse_arguments(arguments)
+            return ToolCall(id, name, value, invalid)
+        case {"id": _, "name": _}:
+            return ToolCall(**call)
+    raise TypeError(f"not a tool call: {call!r:.120}; a call has id, name and input")
+
+
+def user_message(content: str | Sequence[MessagePart | str]) -> Message:
+    """What the person says: text, or a list of parts.
+
+    >>> user_message(["What is this?", image_part(url="https://example.com/cat.png")]).content
+    'What is this?\\n\\n[image: https://example.com/cat.png]'
+    """
+    if isinstance(content, str):
+        return Message("user", content)
+    parts = tuple(text_part(part) if isinstance(part, str) else part for part in content)
+    return Message("user", flatten_parts(parts), parts=parts)
+
+
+def system_message(text: str) -> Message:
+    """An instruction inside the history.
+
+    >>> system_message("Be brief.").role
+    'system'
+    """
+    return Message("system", text)
+
+
+def assistant_message(
+    text: str | None = "",
+    tool_calls: Sequence[ToolCall] | None = None,
+    *,
+    meta: Mapping[str, Any] | None = None,
+) -> Message:
+    """What the model said, with the tools it called.
+
+    >>> assistant_message("Hello!").content
+    'Hello!'
+    """
+    return Message("assistant", text or "", tool_calls=tuple(tool_calls or ()), meta=meta)
+
+
+def tool_result_message(result: ToolResult) -> Message:
+    """A tool's result, addressed to the call it answers.
+
+    >>> tool_result_message(ToolResult(id="call_1", content="3")).tool_call_id
+    'call_1'
+    """
+    return Message(
+        "tool",
+        result.content,
+        parts=result.parts,
+        tool_call_id=result.id,
+        name=result.name or None,
+        is_error=result.is_error,
+    )
+
+
+def message_text(message: Message) -> str:
+    """The text of a message, wherever it is kept.
+
+    >>> message_text(user_message([text_part("a"), text_part("b")]))
+    'a\\n\\nb'
+    """
+    if message.parts:
+        return flatten_parts(message.parts)
+    content = message.content
+    if isinstance(content, str):
+        return content
+    if content is None:
+        return ""
+    return json.dumps(content, ensure_ascii=False, default=str)
+
+
+def flatten_parts(parts: Sequence[MessagePart]) -> str:
+    """Parts as one text: text parts joined by a blank line, everything else as a bracketed placeholder.
+
+    >>> flatten_parts([text_part("Look:"), image_part(data=b"x", mime="image/png", name="cat.png")])
+    'Look:\\n\\n[image: cat.png]'
+    """
+    return "\n\n".join(rendered for rendered in map(render_part, parts) if rendered)
+
+
+def render_part(part: MessagePart) -> str:
+    """One part as text.
+
+    >>> render_part(audio_part(data=b"x", mime="audio/mp3"))
+    '[audio: audio/mp3]'
+    """
+    if part.kind == "text":
+        return part.text or ""
+    is_inline = part.url is not None and part.url.startswith("data:")
+    label = part.name or (part.mime if is_inline else part.url or part.mime)
+    placeholder = f"[{part.kind}: {label}]" if label else f"[{part.kind}]"
+    return f"{placeholder} {part.text}" if part.text else placeholder

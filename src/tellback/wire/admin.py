@@ -1,0 +1,119 @@
+"""What an app's operator sees and does, on the wire: costs, erasure, and work on everyone's conversations."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from tellback.admin import Erased
+from tellback.types.jobs import UsageRecord, UsageTotal
+from tellback.wire.base import Input, Wire
+
+MOST_AT_ONCE = 1_000
+LONGEST_AGE = 365_000 * 86_400
+"""Seconds: as long as any length of time may be."""
+
+LimitIn = Annotated[int, Field(ge=1, le=MOST_AT_ONCE)]
+
+
+class UsageRecordWire(Wire):
+    """What one model call for memory cost."""
+
+    kind: ClassVar[type[Any] | None] = UsageRecord
+
+    id: str = Field(examples=["use_018f3c0de0a17b2c4d5e6f708192"])
+    tenant_id: str
+    app_id: str
+    user_id: str
+    purpose: str = Field(examples=["extraction"])
+    created_at: datetime
+    job_id: str | None = None
+    conversation_id: str | None = None
+    model: str | None = None
+    provider: str | None = None
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost_usd: float | None = Field(default=None, description="Null where no price is known.")
+
+
+class UsageTotalWire(Wire):
+    """The calls of one user, purpose and model, added up."""
+
+    kind: ClassVar[type[Any] | None] = UsageTotal
+
+    tenant_id: str
+    app_id: str
+    user_id: str
+    purpose: str = Field(examples=["extraction"])
+    model: str | None = None
+    calls: int
+    input_tokens: int
+    output_tokens: int
+    cost_usd: float = Field(description="The sum of what has a price.")
+    unpriced_calls: int = Field(description="How many calls have none.")
+
+    @classmethod
+    def of(cls, value: UsageTotal) -> UsageTotalWire:
+        """It for a total, whose scope has names of its own here."""
+        scope = value.scope
+        whose: dict[str, Any] = {"tenant_id": scope.tenant_id, "app_id": scope.app_id, "user_id": scope.user_id}
+        names = ("purpose", "model", "calls", "input_tokens", "output_tokens", "cost_usd", "unpriced_calls")
+        return cls(**whose, **{name: getattr(value, name) for name in names})
+
+
+class ErasedWire(Wire):
+    """What an erasure deleted."""
+
+    deleted: dict[str, int] = Field(examples=[{"messages": 12}], description="How many rows of each table.")
+    job_ids: list[str] = Field(default_factory=list)
+
+    @classmethod
+    def of(cls, value: Erased) -> ErasedWire:
+        """It for what an erasure gave."""
+        return cls(deleted=dict(value), job_ids=list(value.job_ids))
+
+    def value(self) -> Erased:
+        """What the erasure gave."""
+        return Erased(self.deleted, tuple(self.job_ids))
+
+
+class DeleteUserData(Input):
+    """Delete all that is kept of a user, for good. `confirm` must be true."""
+
+    user_id: str | None = Field(default=None, max_length=200, description="The credential's own user, if not given.")
+    confirm: Literal[True] = Field(description="That it is meant.")
+
+
+class CloseEveryonesStale(Input):
+    """Close everyone's conversations in which nothing happened for so long."""
+
+    older_than: float = Field(ge=0, le=LONGEST_AGE, examples=[3600], description="Seconds.")
+    limit: LimitIn = Field(default=200, description="How many conversations to look at in this request.")
+    cursor: str | None = Field(default=None, max_length=1_000, description="nextCursor of the answer before.")
+
+
+class StaleClosed(Wire):
+    """What was closed. With `nextCursor`, there are more to look at: pass it as `cursor`."""
+
+    conversation_ids: list[str] = Field(default_factory=list)
+    next_cursor: str | None = None
+
+
+class ReplayConversations(Input):
+    """Extract everyone's conversations again, the oldest first."""
+
+    namespace: str | None = Field(default=None, max_length=200, description="Of all namespaces, if not given.")
+    extraction_version: str | None = Field(default=None, max_length=100)
+    limit: LimitIn = Field(default=100, description="How many conversations to queue in this request.")
+    cursor: str | None = Field(default=None, max_length=1_000, description="nextCursor of the answer before.")
+
+
+class Replayed(Wire):
+    """What was queued. With `nextCursor`, there are more conversations: pass it as `cursor`."""
+
+    conversations: int = Field(description="How many were looked at.")
+    jobs: int = Field(description="How many jobs wait or run for them now.")
+    skipped: int = Field(description="How many no binding matches.")
+    next_cursor: str | None = None

@@ -1,0 +1,145 @@
+"""Errors on the wire: `application/problem+json`, with a `code` for each class of `tellback.errors`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import Field
+
+from tellback import errors
+from tellback.errors import RemoteError, RemoteUnavailableError, TellbackError
+from tellback.wire.base import Wire, camel
+
+# The first that matches decides: subclasses stand before their bases.
+CODES: tuple[tuple[type[TellbackError], int, str], ...] = (
+    (errors.NotAuthenticatedError, 401, "not-authenticated"),
+    (errors.NotAllowedError, 403, "not-allowed"),
+    (errors.RateLimitedError, 429, "rate-limited"),
+    (errors.RequestTooLargeError, 413, "too-large"),
+    (errors.PreconditionFailedError, 412, "precondition-failed"),
+    (errors.IdempotencyConflictError, 422, "idempotency-conflict"),
+    (errors.RequestInProgressError, 409, "request-in-progress"),
+    (errors.InvalidArgumentError, 422, "invalid-argument"),
+    (errors.NotFoundError, 404, "not-found"),
+    (errors.ConversationClosedError, 409, "conversation-closed"),
+    (errors.TurnConflictError, 409, "turn-conflict"),
+    (errors.SessionConflictError, 409, "session-conflict"),
+    (errors.AlreadyAnsweredError, 409, "already-answered"),
+    (errors.AlreadyDecidedError, 409, "already-decided"),
+    (errors.AtomSupersededError, 409, "atom-superseded"),
+    (errors.CannedResponseError, 422, "canned-response"),
+    (errors.AgentSpecError, 422, "agent-spec"),
+    (errors.UnknownModelError, 422, "unknown-model"),
+    (errors.BudgetExceededError, 422, "budget-exceeded"),
+    (errors.MaxIterationsError, 422, "max-iterations"),
+    (errors.OutputValidationError, 502, "output-validation"),
+    (errors.ProviderRateLimitError, 503, "provider-rate-limited"),
+    (errors.ProviderOverloadedError, 503, "provider-overloaded"),
+    (errors.ProviderTimeoutError, 504, "provider-timeout"),
+    (errors.ProviderError, 502, "provider-failed"),
+    (errors.ConfigurationError, 503, "not-configured"),
+    (errors.StoreFullError, 507, "store-full"),
+    (errors.StoreBusyError, 503, "store-busy"),
+    (errors.StoreError, 503, "store-unavailable"),
+    (errors.EmbeddingError, 502, "embedding-failed"),
+    (errors.SkillError, 422, "skill"),
+    (errors.ToolError, 502, "tool"),
+    (errors.TellbackError, 500, "failed"),
+)
+
+
+class Problem(Wire):
+    """What went wrong, and what to do next."""
+
+    type: str = Field(examples=["urn:tellback:problem:not-found"])
+    title: str = Field(examples=["Not found"])
+    status: int = Field(examples=[404])
+    code: str = Field(examples=["not-found"], description="The same as the end of `type`.")
+    detail: str = Field(examples=["There is no conversation 'conv_1' for this user."])
+    request_id: str | None = None
+    errors: list[dict[str, Any]] | None = Field(default=None, description="What is wrong with which field.")
+    data: dict[str, Any] | None = Field(default=None, description="What else is known of the error.")
+
+
+def code_of(error: TellbackError) -> tuple[int, str]:
+    """The status and the code of an error."""
+    return next((status, code) for kind, status, code in CODES if isinstance(error, kind))
+
+
+def data_of(error: TellbackError) -> dict[str, Any] | None:
+    """What a client needs besides the sentence to raise the same error: nothing that was said, sent or set up."""
+    kind = next(kind for kind, _, _ in CODES if isinstance(error, kind))
+    return {camel(name): getattr(error, name) for name in _fields(_CARRIED, kind) if hasattr(error, name)} or None
+
+
+def error_of(problem: Mapping[str, Any], status: int) -> TellbackError:
+    """The error that a problem tells of, of the class that the in-process call would have raised.
+
+    It has all attributes of its class: those that are not told have what they have where nothing is known.
+
+    >>> error_of({"code": "not-found", "detail": "There is no atom 'atom_1'.", "data": {"id": "atom_1"}}, 404)
+    NotFoundError("There is no atom 'atom_1'.")
+    """
+    detail, code = str(problem.get("detail") or f"The server answered with {status}."), str(problem.get("code"))
+    kind = _KINDS.get(code)
+    if kind is None:
+        return (RemoteUnavailableError if status in UNAVAILABLE else RemoteError)(detail, status)
+    error = kind.__new__(kind)
+    error.args = (detail,)
+    data = problem.get("data")
+    given = data if isinstance(data, Mapping) else {}
+    carried = _fields(_CARRIED, kind)
+    for name, default in {**_fields(_KEPT_BACK, kind), **carried}.items():
+        value = given.get(camel(name), default) if name in carried else default
+        setattr(error, name, _own(value))
+    return error
+
+
+UNAVAILABLE = (502, 503, 504)
+"""Statuses of servers that stop or begin, and of whatever stands before one that is not there."""
+
+_CARRIED: dict[type[TellbackError], dict[str, Any]] = {
+    errors.RateLimitedError: {"retry_after": 1.0},
+    errors.IdempotencyConflictError: {"key": ""},
+    errors.RequestInProgressError: {"key": ""},
+    errors.NotFoundError: {"kind": "", "id": ""},
+    errors.ConversationClosedError: {"id": ""},
+    errors.TurnConflictError: {"id": "", "turn_id": ""},
+    errors.SessionConflictError: {"id": "", "version": 0, "stored": None},
+    errors.AlreadyAnsweredError: {"text": ""},
+    errors.AlreadyDecidedError: {"id": "", "call_ids": ()},
+    errors.AtomSupersededError: {"id": "", "superseded_by": ""},
+    errors.CannedResponseError: {"place": "", "missing": ()},
+    errors.AgentSpecError: {"path": "", "problem": "", "agent": ""},
+    errors.UnknownModelError: {"model": "", "known": ()},
+    errors.BudgetExceededError: {"breakdown": {}, "total": 0, "limit": 0},
+    errors.MaxIterationsError: {"max_iterations": 0},
+    errors.OutputValidationError: {"problem": ""},
+    errors.ProviderError: {"provider": "", "model": "", "status": None, "retryable": False, "retry_after": None},
+    errors.StoreError: {"in_doubt": False},
+    errors.EmbeddingError: {"retryable": False},
+    errors.SkillError: {"skill": "", "problem": ""},
+}
+"""What is told of an error besides its sentence, and what it is if it is not told."""
+
+_KEPT_BACK: dict[type[TellbackError], dict[str, Any]] = {
+    errors.MaxIterationsError: {"messages": (), "usage": None},
+    errors.OutputValidationError: {"text": "", "messages": ()},
+    errors.ProviderError: {"request_id": None, "body": None, "partial_text": "", "attempts": ()},
+}
+"""What is not told: what was said, and what a provider sent back."""
+
+_KINDS: dict[str, type[TellbackError]] = {
+    **{code: kind for kind, _, code in reversed(CODES)},
+    "unknown-path": errors.NotFoundError,  # an id with a slash in it is another path
+}
+
+
+def _fields(table: Mapping[type[TellbackError], Mapping[str, Any]], kind: type[TellbackError]) -> dict[str, Any]:
+    """What a table has for a class and its bases."""
+    return {name: value for each in kind.__mro__ if each in table for name, value in table[each].items()}
+
+
+def _own(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else dict(value) if isinstance(value, dict) else value
